@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Hashable
 from typing import TypeVar
 
 from tonnage.aio.clock import Clock
@@ -217,6 +218,7 @@ class Scheduler:
         if entry.uid in self._conditions.reported:
             self._conditions.cancel(entry.uid)
         self.cycle.reserve(entry.ask, outcome)
+        self.queue.decided(entry)
         if self._rejected:
             self._rejected.discard(entry.uid)
             self._preemptor.placed(entry.uid, outcome)
@@ -225,10 +227,17 @@ class Scheduler:
 
     def _refuse(self, entry: QueuedPod, refusal: Refusal) -> None:
         counts = not (self._post_filter(entry, refusal) or refusal.awaited)
-        self.queue.refuse(entry, refusal.causes, self._clock.monotonic(), needs=refusal.needs, counts=counts)
+        self.queue.refuse(
+            entry, refusal.causes, self._clock.monotonic(),
+            needs=refusal.needs, counts=counts, alike=self._alike(entry, refusal),
+        )  # fmt: skip
         after = _HOLD_SECONDS if refusal.awaited else _UNPUBLISHED_SECONDS if refusal.unpublished else 0.0
         self._conditions.report(entry.ask.pod, conditions.UNSCHEDULABLE, refusal.message, after=after)
         metrics.SCHEDULED.labels("awaited" if refusal.awaited else "unschedulable").inc()
+
+    def _alike(self, entry: QueuedPod, refusal: Refusal) -> Hashable:
+        """Return what the pod has in common with those that are rejected alike. None where it may preempt others."""
+        return None if self._preemptor.may_preempt(entry.ask.pod) else refusal.alike(entry.priority)
 
     def _post_filter(self, entry: QueuedPod, refusal: Refusal) -> bool:
         """Return whether victims or reserved capacity will help a rejected pod."""

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,6 +20,7 @@ from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, EVENTS, NAMESPACE
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
+from tonnage.observe import metrics
 from tonnage.scheduler.scheduler import Scheduler
 
 Eventually = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]
@@ -417,6 +419,35 @@ async def test_burst_never_promises_more_than_there_is(stage: Stage, start_sched
         assert await stage.eventually(all_decided)
         claims = (await stage.kube.list(CLAIMS, "default")).items
         assert sum(names.SELECTED_NODE in c.metadata.annotations for c in claims) == 10
+
+
+async def test_many_that_wait_alike_are_placed_with_few_attempts(stage: Stage, start_scheduler: Start) -> None:
+    """Each GiB that becomes free costs an attempt for the pod that gets it, and one for the next that does not."""
+    await stage.capacity("0")
+    count = 40
+    async with start_scheduler():
+        for number in range(count):
+            await stage.claim(await stage.pod(f"p{number}", "v"), "v")
+
+        async def refused() -> bool:
+            found = (await stage.kube.list(PODS, "default")).items
+            return all("did not have enough free storage" in str(pod.status.conditions) for pod in found)
+
+        async def sent(number: int) -> bool:
+            claims = (await stage.kube.list(CLAIMS, "default")).items
+            return sum(names.SELECTED_NODE in claim.metadata.annotations for claim in claims) == number
+
+        await stage.eventually(refused)
+        before = _attempts()
+        for free in range(1, count + 1):
+            await stage.capacity(f"{free}Gi")
+            await stage.eventually(partial(sent, free))
+    assert _attempts() - before <= 3 * count
+
+
+def _attempts() -> float:
+    results = ("unschedulable", "awaited", "scheduled", "error")
+    return sum(metrics.SCHEDULED.labels(result)._value.get() for result in results)
 
 
 async def test_a_provisioner_that_nobody_knows_is_named_while_the_pod_waits(

@@ -56,9 +56,11 @@ class Cluster:
         objects.volumes.on_change(self.volume_changed)
         objects.claims.on_change(self.claim_changed)
 
-    def _improved(self, causes: RejectionCause, helps: Callable[[QueuedPod], bool] | None = None) -> None:
+    def _improved(
+        self, causes: RejectionCause, helps: Callable[[QueuedPod], bool] | None = None, *, alike: bool = False
+    ) -> None:
         self.improvements += 1
-        self._emit(ClusterEvent(causes, helps))
+        self._emit(ClusterEvent(causes, helps, alike=alike))
 
     def reservation_released(self) -> None:
         """Handle reserved capacity of a node that is free again."""
@@ -178,7 +180,10 @@ class Cluster:
         if (terms := self.topology_pairs.lift(uid)) is not None:
             self._neighbours_changed(terms)
         for cause in self.columns.lift(uid):
-            self._improved(cause, self._fits_on(placement.slot) if cause is RejectionCause.RESOURCES else None)
+            if cause is RejectionCause.RESOURCES:
+                self._improved(cause, self._fits_on(placement.slot), alike=True)
+            else:
+                self._improved(cause)
 
     # Claims and volumes
 
@@ -276,7 +281,7 @@ class Cluster:
             enough = bool(sizes) and sum(sizes) <= offer.left and max(sizes) <= offer.largest
             return enough or _asks_inline(entry)
 
-        self._improved(RejectionCause.STORAGE, fits)
+        self._improved(RejectionCause.STORAGE, fits, alike=True)
 
     def _reason(self, offer: PublishedCapacity) -> None:
         """Wake pods that must report another reason of a capacity object."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.framework.plugin import (
@@ -113,7 +114,7 @@ class Cycle:
             return known
         found = self._search(state)
         if isinstance(found, Refusal) and shape is not None:
-            self._refused[shape] = found
+            self._refused[shape] = found = replace(found, shape=shape)
             if RejectionCause.NEIGHBOURS in found.causes:
                 self._refused_neighbours.append(shape)
             while len(self._refused) > _REMEMBERED:

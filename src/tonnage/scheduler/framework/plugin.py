@@ -6,7 +6,7 @@ Where no node fits, post_filter (preemption) is next. Each point has a fixed tup
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Protocol
@@ -135,7 +135,8 @@ class Refusal:
     """Why no node fits a pod now.
 
     awaited: it will pass by itself and need not be reported yet. unpublished: no capacity is published yet for a class
-    of the pod; the cause may be known soon. needs: requested storage, (class, bytes).
+    of the pod; the cause may be known soon. needs: requested storage, (class, bytes). shape: equal for pods that are
+    rejected alike, None where not known.
     """
 
     message: str
@@ -143,6 +144,11 @@ class Refusal:
     awaited: bool = False
     unpublished: bool = False
     needs: tuple[tuple[str, int], ...] = ()
+    shape: Hashable = None
+
+    def alike(self, priority: int) -> Hashable:
+        """Return a key that is equal for pods of that priority that are rejected alike, None where not known."""
+        return None if self.shape is None else (self.shape, priority, self.message)
 
 
 @dataclass(slots=True, eq=False)

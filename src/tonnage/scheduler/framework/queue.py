@@ -3,14 +3,18 @@
 The caller has the clock. Source: k/k pkg/scheduler/backend/queue, KEP-4247, KEP-5142. A rejected pod waits for a
 queueing hint that its cause may have changed. Then it is ready after its back-off (1 s doubling to 10 s, from its last
 attempt). While no other pod is ready, a tenth of a second is enough: on a full cluster each volume that goes wakes
-all pods, of which one fits, and the others would wait longer each time. Without a hint it is tried again after 5
-minutes. Older pods come first among those of equal priority, so small later pods do not starve a large one.
+pods of which one fits, and the others would wait longer each time. Without a hint it is tried again after 5 minutes.
+Older pods come first among those of equal priority, so small later pods do not starve a large one.
+
+Of pods that were rejected alike, a hint about capacity wakes one, the lead. When it gets a node, or something else but
+the same rejection, the next one is woken. So a thousand equal pods that wait cost one attempt for each volume that
+goes, and one for each pod that fits.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -36,7 +40,8 @@ class QueuePlace(Enum):
 class QueuedPod:
     """A pod in the queue.
 
-    tries: attempts that count for the back-off. needs: its shortfall, (class, bytes).
+    tries: attempts that count for the back-off. needs: its shortfall, (class, bytes). alike: equal for pods that were
+    rejected alike, None for one that is like no other. leads: what the pods have in common that it is tried for.
     """
 
     uid: str
@@ -48,6 +53,8 @@ class QueuedPod:
     since: float = 0.0
     causes: RejectionCause = RejectionCause.NO
     needs: tuple[tuple[str, int], ...] = ()
+    alike: Hashable = None
+    leads: Hashable = None
     stamp: int = 0
 
     @property
@@ -61,12 +68,13 @@ class ClusterEvent:
     """Change that may help rejected pods (a queueing hint).
 
     causes: of the rejection that it may remove. helps: test of a pod, None: all. claim: `namespace/name`, if it helps
-    only pods that use that claim.
+    only pods that use that claim. alike: whether it helps all pods that were rejected alike, or none of them.
     """
 
     causes: RejectionCause
     helps: Callable[[QueuedPod], bool] | None = None
     claim: str = ""
+    alike: bool = False
 
 
 class SchedulingQueue:
@@ -86,7 +94,10 @@ class SchedulingQueue:
         self._idle: list[tuple[float, int, int, QueuedPod]] = []
         """Of those, the ones that are tried now, by priority and age. They still back off: pods that are ready pass."""
         self._waiting: dict[str, QueuedPod] = {}
-        self._by_cause: dict[RejectionCause, dict[str, QueuedPod]] = {}
+        self._by_cause: dict[RejectionCause, dict[Hashable, dict[str, QueuedPod]]] = {}
+        """Of those, by what they have in common, else by uid."""
+        self._leads: dict[Hashable, QueuedPod] = {}
+        self._now = 0.0
         self._numbers = 0
         self._stamps = 0
         self._ready_count = 0
@@ -133,9 +144,10 @@ class SchedulingQueue:
             if not users:
                 del self._by_claim[use.key]
         self._leave(entry, QueuePlace.GONE)
+        self._end_lead(entry)
 
     def pop(self) -> QueuedPod | None:
-        """Return the next pod to try. Call refuse(), retry() or remove() after it."""
+        """Return the next pod to try. Call decided(), refuse(), retry() or remove() after it."""
         while self._ready:
             _, _, stamp, entry = heapq.heappop(self._ready)
             if entry.stamp == stamp and entry.place is QueuePlace.READY:
@@ -147,6 +159,10 @@ class SchedulingQueue:
         self._leave(entry, QueuePlace.OUT)
         return entry
 
+    def decided(self, entry: QueuedPod) -> None:
+        """Wake the next of the pods that the entry was tried for: it gets a node. Call remove() or retry() after it."""
+        self._end_lead(entry)
+
     def refuse(
         self,
         entry: QueuedPod,
@@ -155,20 +171,24 @@ class SchedulingQueue:
         *,
         needs: tuple[tuple[str, int], ...] = (),
         counts: bool = True,
+        alike: Hashable = None,
     ) -> None:
         """Let a rejected pod wait for a hint.
 
-        counts: False if nothing was tried, without back-off.
+        counts: False if nothing was tried, without back-off. alike: equal for pods of which none fits while one of them
+        does not, and that have the same priority and the same rejection; None for a pod that is like no other.
         """
         if entry.place is not QueuePlace.OUT:
             return
-        entry.tries += counts
-        entry.tried = entry.since = now
-        entry.causes, entry.needs = causes, needs
+        # A lead that is rejected as before backs off no longer for it: the others, which are younger, would pass it.
+        entry.tries += counts and (alike is None or entry.leads != alike)
+        entry.tried = entry.since = self._now = now
+        entry.causes, entry.needs, entry.alike = causes, needs, alike
         entry.place = QueuePlace.WAITING
         self._waiting[entry.uid] = entry
         for cause in causes:
-            self._by_cause.setdefault(cause, {})[entry.uid] = entry
+            self._by_cause.setdefault(cause, {}).setdefault(_key(entry), {})[entry.uid] = entry
+        self._end_lead(entry, alike)
 
     def retry(self, entry: QueuedPod, now: float, *, free: bool = False) -> None:
         """Try the pod again after the back-off: its binding failed.
@@ -178,7 +198,8 @@ class SchedulingQueue:
         if entry.place is not QueuePlace.OUT:
             return
         entry.tries += 1
-        entry.tried = now
+        entry.tried = self._now = now
+        self._end_lead(entry)
         if free and entry.tries == 1:
             self._make_ready(entry)
         else:
@@ -192,12 +213,18 @@ class SchedulingQueue:
 
     def notice(self, event: ClusterEvent, now: float) -> None:
         """Wake the pods that a change may help."""
+        self._now = now
         if event.claim:
             found = [entry for entry in self._by_claim.get(event.claim, {}).values() if entry.causes & event.causes]
         else:
-            found = [entry for cause in event.causes for entry in self._by_cause.get(cause, {}).values()]
+            groups = [group for cause in event.causes for group in self._by_cause.get(cause, {}).values()]
+            found = [entry for group in groups for entry in (_first(group) if event.alike else group.values())]
         for entry in found:
-            if event.helps is None or event.helps(entry):
+            if event.helps is not None and not event.helps(entry):
+                continue
+            if event.alike and entry.alike is not None:
+                self._wake_lead(entry)
+            else:
                 self.wake(entry, now)
         if not event.claim and event.causes != RejectionCause.NEIGHBOURS:
             for uid in self.nominees & self._entries.keys():
@@ -212,6 +239,7 @@ class SchedulingQueue:
 
     def advance(self, now: float) -> None:
         """Make pods ready whose back-off is over, or that waited for too long."""
+        self._now = now
         while _drop_stale(self._later) and self._later[0][0] <= now:
             self._make_ready(heapq.heappop(self._later)[3])
         is_idle = not self._ready_count and not _drop_stale(self._idle)  # all are tried before one is tried again
@@ -225,10 +253,34 @@ class SchedulingQueue:
         if entry.place is QueuePlace.WAITING:
             del self._waiting[entry.uid]
             for cause in entry.causes:
-                del self._by_cause[cause][entry.uid]
+                group = self._by_cause[cause][_key(entry)]
+                del group[entry.uid]
+                if not group:
+                    del self._by_cause[cause][_key(entry)]
         elif entry.place is QueuePlace.READY:
             self._ready_count -= 1
         entry.place = place
+
+    def _wake_lead(self, one: QueuedPod) -> None:
+        """Wake the oldest of the waiting pods like that one."""
+        if one.alike in self._leads:
+            return
+        group = self._by_cause[next(iter(one.causes))][one.alike]
+        lead = min(group.values(), key=lambda each: each.number)
+        lead.leads = one.alike
+        self._leads[one.alike] = lead
+        self.wake(lead, self._now)
+
+    def _end_lead(self, entry: QueuedPod, alike: Hashable = None) -> None:
+        """Wake the next of the pods that the entry was tried for, unless it was rejected as they were (alike)."""
+        led, entry.leads = entry.leads, None
+        if led is None:
+            return
+        del self._leads[led]
+        if led != alike:
+            waiting = (group[led] for group in self._by_cause.values() if led in group)
+            for one in _first(next(waiting, {})):
+                self._wake_lead(one)
 
     def _wait_backoff(self, entry: QueuedPod, now: float, *, woken: bool = False) -> None:
         due = entry.tried + backoff(entry.tries)
@@ -248,6 +300,14 @@ class SchedulingQueue:
         self._ready_count += 1
         heapq.heappush(self._ready, (-entry.priority, entry.number, entry.stamp, entry))
         self._notify()
+
+
+def _key(entry: QueuedPod) -> Hashable:
+    return entry.uid if entry.alike is None else entry.alike
+
+
+def _first(group: Mapping[str, QueuedPod]) -> list[QueuedPod]:
+    return [next(iter(group.values()))] if group else []
 
 
 def _drop_stale(heap: list[tuple[float, int, int, QueuedPod]]) -> bool:

@@ -98,6 +98,10 @@ class Preemptor:
         self._tasks.start(self._carry_out(pod, candidate), f"preempt for {pod.key}")
         return True
 
+    def may_preempt(self, pod: Pod) -> bool:
+        """Return whether there are pods that this one may preempt."""
+        return self._preemption.may(pod)
+
     def _make_way(self, pod: Pod, node: str) -> None:
         """Clear nominations of less important pods to the node."""
         for one in self.nominations:

@@ -87,9 +87,11 @@ class Scheduling:
         if isinstance(outcome, Refusal):
             self._tally.refused += 1
             self._tally.writes["pods"] += entry.tries == 0  # the condition is written when it changes
-            self.queue.refuse(entry, outcome.causes, self._events.now, needs=outcome.needs)
+            alike = outcome.alike(entry.priority)
+            self.queue.refuse(entry, outcome.causes, self._events.now, needs=outcome.needs, alike=alike)
             return
         self.cycle.reserve(entry.ask, outcome)
+        self.queue.decided(entry)
         if not self._policy.tracked:
             for made in outcome.plan.made:
                 self.cluster.published.drop(made.claim.metadata.uid)

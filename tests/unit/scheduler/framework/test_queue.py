@@ -275,3 +275,134 @@ def test_any_improvement_wakes_a_pod_with_a_nominated_node(world: World, event: 
     queue.nominees.add("a")
     queue.notice(event, 1.0)
     assert len(queue) == wakes
+
+
+class Disk:
+    """A pool and what waits for it: pods of a few sizes, each rejected while fewer units are free."""
+
+    def __init__(self, world: World, free: int) -> None:
+        self.world, self.queue, self.free, self.now = world, SchedulingQueue(), free, 0.0
+        self.sizes: dict[str, int] = {}
+        self.placed: list[str] = []
+        self.attempts = 0
+        self.fails = False
+
+    def add(self, size: int, priority: int = 0) -> None:
+        """A pod comes."""
+        name = f"p{len(self.sizes)}"
+        self.sizes[f"uid-{name}"] = size
+        self.queue.add(f"uid-{name}", compile_ask(self.world.pod(name, priority=priority)), self.now)
+
+    def release(self, units: int) -> None:
+        """Volumes go."""
+        self.free += units
+        self.queue.notice(ClusterEvent(RejectionCause.STORAGE, self._fits, alike=True), self.now)
+
+    def _fits(self, entry: QueuedPod) -> bool:
+        return self.sizes[entry.uid] <= self.free
+
+    def turn(self) -> None:
+        """Decide what is ready; every second attempt fails if `fails`."""
+        self.queue.advance(self.now)
+        while (entry := self.queue.pop()) is not None:
+            self.attempts += 1
+            size = self.sizes[entry.uid]
+            if size > self.free:
+                alike = size, entry.priority
+                self.queue.refuse(entry, RejectionCause.STORAGE, self.now, alike=alike)
+                continue
+            if self.fails and self.attempts % 2:
+                self.queue.retry(entry, self.now)  # before there is a decision
+                continue
+            self.queue.decided(entry)
+            self.free -= size
+            self.placed.append(entry.uid)
+            self.queue.remove(entry.uid)
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.turn()
+        until = self.now + seconds
+        while (due := self.queue.next_due()) is not None and due <= until:
+            self.now = max(due, self.now)
+            self.turn()
+        self.now = until
+        self.turn()
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(1, 2)),
+            st.tuples(st.just("release"), st.integers(1, 2)),
+            st.tuples(st.just("turn"), st.booleans()),
+            st.tuples(st.just("wait"), st.sampled_from([0.05, 0.5, 3.0])),
+            st.tuples(st.sampled_from(["remove", "change", "tell"]), st.integers(0, 3)),
+        ),
+        max_size=40,
+    )
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_pod_waits_that_fits(world: World, steps: list[tuple[str, Any]]) -> None:
+    """Whatever happens to a lead, the others that it was tried for are tried as well."""
+    disk = Disk(world, 0)
+    for _ in range(2):
+        disk.add(2)
+    disk.turn()
+    for what, value in steps:
+        leads = list(disk.queue._leads.values())
+        if what == "add":
+            disk.add(value)
+        elif what == "release":
+            disk.release(value)
+        elif what == "turn":
+            disk.fails = value
+            disk.turn()
+        elif what == "wait":
+            disk.wait(value)
+        elif what == "tell":
+            disk.queue.notice(ClusterEvent(RejectionCause.STORAGE), disk.now)
+        elif leads and what == "remove":
+            disk.queue.remove(leads[value % len(leads)].uid)
+        elif leads:
+            disk.sizes[leads[value % len(leads)].uid] += 1  # it is like others now
+    disk.fails = False
+    disk.wait(30.0)
+    assert {entry.place for entry in disk.queue} <= {QueuePlace.WAITING}
+    assert [entry.uid for entry in disk.queue if disk.sizes[entry.uid] <= disk.free] == []
+    assert disk.queue._leads == {}
+
+
+def test_many_that_wait_alike_cost_an_attempt_for_each_volume_that_goes(world: World) -> None:
+    disk = Disk(world, 0)
+    for _ in range(200):
+        disk.add(2)
+    disk.turn()
+    assert (disk.attempts, disk.placed) == (200, [])
+    for _ in range(50):
+        disk.release(1)
+        disk.wait(0.2)
+    assert disk.placed == [f"uid-p{number}" for number in range(25)], "the oldest first"
+    assert disk.attempts <= 200 + 2 * 25
+    disk.release(350)
+    disk.wait(0.0)
+    assert len(disk.placed) == 200, "all that fit, at once"
+
+
+@pytest.mark.parametrize("end", ["retry", "remove", "refuse"])
+def test_the_next_one_is_tried_at_once_when_the_attempt_of_a_lead_says_nothing(world: World, end: str) -> None:
+    disk = Disk(world, 0)
+    for _ in range(2):
+        disk.add(1)
+    disk.turn()
+    disk.now += 100
+    disk.release(1)
+    lead = take(disk.queue)
+    assert (lead.uid, disk.queue.pop()) == ("uid-p0", None)
+    if end == "retry":
+        disk.queue.retry(lead, disk.now)
+    elif end == "remove":
+        disk.queue.remove(lead.uid)
+    else:
+        disk.queue.refuse(lead, RejectionCause.NODE, disk.now, alike="another rejection")
+    assert take(disk.queue).uid == "uid-p1"
