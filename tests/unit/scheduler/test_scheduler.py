@@ -447,7 +447,7 @@ async def test_many_that_wait_alike_are_placed_with_few_attempts(stage: Stage, s
 
 def _attempts() -> float:
     results = ("unschedulable", "awaited", "scheduled", "error")
-    return sum(metrics.SCHEDULED.labels(result)._value.get() for result in results)
+    return float(sum(metrics.SCHEDULED.labels(result)._value.get() for result in results))
 
 
 async def test_a_provisioner_that_nobody_knows_is_named_while_the_pod_waits(

@@ -1,14 +1,14 @@
 """Attachments of a node: waits until volumes are attached, and says which are in use (kubelet/volumemanager).
 
-A volume is in status.volumesInUse of the Node before it is mounted and until it is unstaged, so that no one detaches it
-meanwhile. Only volumes of drivers with attachRequired come here.
+A volume is in status.volumesInUse of the Node from before a pod waits for it until every such pod has left it, so that
+no one detaches it meanwhile. Only volumes of drivers with attachRequired come here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tonnage.api import names
 from tonnage.api.core import Node
@@ -21,6 +21,8 @@ from tonnage.kube.client import Client
 
 log = logging.getLogger(__name__)
 _AGAIN = 1.0
+_FOUND = ""
+"""Who uses a volume that is on disk after a start, until it is unstaged."""
 
 
 class Attachments:
@@ -28,43 +30,58 @@ class Attachments:
 
     def __init__(self, client: Client, node: str) -> None:
         self._client, self._node = client, node
-        self._in_use: set[str] = set()
+        self._users: dict[str, set[str]] = {}
+        """Uids of the pods that use a volume or wait for it."""
         self._written: set[str] = set()
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
 
     def recover(self, node: Node, found: set[str]) -> None:
         """After a start: what is on disk is in use, and the status is corrected if it says otherwise."""
-        self._in_use, self._written = set(found), set(node.status.volumes_in_use)
-        if self._in_use != self._written:
+        self._users, self._written = {name: {_FOUND} for name in found}, set(node.status.volumes_in_use)
+        if self._users.keys() != self._written:
             self._changed.set()
 
-    async def wait(self, volume: str, driver: str, handle: str) -> tuple[str, Mapping[str, str]]:
-        """Name of the VolumeAttachment, and the driver's publish context.
+    async def wait(self, uid: str, volume: str, driver: str, handle: str) -> tuple[str, Mapping[str, str]]:
+        """Name of the VolumeAttachment, and the driver's publish context. The volume is in use until left().
 
-        volume: name of the PV. Raises MountError while it is not attached, ApiError.
+        uid: of the pod. volume: name of the PV. Raises MountError while it is not attached, ApiError.
         """
-        self._in_use.add(names.attached_volume(driver, handle))
+        self._users.setdefault(names.attached_volume(driver, handle), set()).add(uid)
         await self._write()
         name = names.attachment_name(handle, driver, self._node)
         found = await find(self._client, ATTACHMENTS, name)
-        if found is None or not found.status.get("attached"):
-            text = (
-                f'Volume not attached according to node status for volume "{volume}" : driver {driver} wants it to be'
-            )
-            text += " attached by its external-attacher; if it needs none, set attachRequired: false in its CSIDriver"
+        if found is None or not found.status.get("attached") or found.metadata.deleting:
+            if found is not None and found.metadata.deleting:
+                why = "it is being detached, and is attached again after that"
+            else:
+                why = f"driver {driver} wants it to be attached: kubectl describe volumeattachment {name} says how far"
+                why += " that is; if the driver needs no attachment, set attachRequired: false in its CSIDriver"
+            text = f'Volume not attached according to node status for volume "{volume}" : {why}'
             raise MountError(text, topic=topic(name))
         return name, found.status.get("attachmentMetadata") or {}
 
-    def release(self, data: VolumeData) -> None:
-        """The volume is no longer mounted here. Idempotent."""
+    def left(self, uid: str) -> None:
+        """A pod has no volumes any more, and waits for none. Idempotent."""
+        self._drop(uid, list(self._users))
+
+    def unstaged(self, data: VolumeData) -> None:
+        """Nothing of the volume is on disk any more. Idempotent."""
         if data.attachment:
-            self._in_use.discard(names.attached_volume(*data.key))
-            self._changed.set()
+            self._drop(_FOUND, [names.attached_volume(*data.key)])
+
+    def _drop(self, user: str, volumes: Iterable[str]) -> None:
+        for name in volumes:
+            users = self._users.get(name, set())
+            if user in users:
+                users.discard(user)
+                if not users:
+                    del self._users[name]
+                    self._changed.set()
 
     async def _write(self) -> None:
         async with self._lock:
-            wanted = set(self._in_use)
+            wanted = set(self._users)
             if wanted != self._written:
                 body = {"status": {"volumesInUse": sorted(wanted) or None}}
                 await self._client.patch(NODES, self._node, body, subresource="status")

@@ -209,7 +209,7 @@ class VolumeManager:
         self.csi = CsiMounts(paths, drivers, self._node)
         self._flex = FlexVolumes(client, paths)
         self.attachments = Attachments(client, self._node)
-        self.csi.on_unused = self.attachments.release
+        self.csi.on_unused = self.attachments.unstaged
         self.expand: Callable[[Growing], Awaitable[None]] = _nothing
         """Called with a volume that is being mounted and that is to grow. Raises MountError."""
         self.on_mounted: Callable[[str], None] = lambda claim: None
@@ -384,7 +384,9 @@ class VolumeManager:
         spec = self._spec(source.driver, pv.metadata.name, EPHEMERAL if inline else PERSISTENT)
         attachment, attached = "", EMPTY
         if spec.attach_required and not inline:
-            attachment, attached = await self.attachments.wait(pv.metadata.name, source.driver, source.volume_handle)
+            attachment, attached = await self.attachments.wait(
+                pod.metadata.uid, pv.metadata.name, source.driver, source.volume_handle
+            )
         driver = self._drivers.find(source.driver)
         modes, read_only = pv.spec.access_modes, bound.read_only or source.read_only
         group, fstype, flags = security.fs_group, source.fs_type or "", tuple(pv.spec.mount_options)
@@ -476,6 +478,7 @@ class VolumeManager:
         """
         await self.release(uid)
         await self.csi.unmount(uid, keep_inline=keep_files)
+        self.attachments.left(uid)
         if not keep_files:  # which FlexVolumes end with their unmount, only their drivers know
             await self._flex.unmount(uid)
         if keep_files:

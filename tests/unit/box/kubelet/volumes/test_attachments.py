@@ -140,3 +140,76 @@ async def test_a_volume_is_attached_to_one_node_at_a_time(attaching: Any) -> Non
 async def _attachment_node(machine: Any) -> str:
     found = (await machine.client.list(ATTACHMENTS)).items
     return found[0].spec["nodeName"] if len(found) == 1 else ""
+
+
+async def test_a_pod_that_is_deleted_before_its_volume_is_attached_leaves_it(attaching: Any) -> None:
+    await attaching.volume("a")
+    await attaching.pod("p", volumes=CLAIM)
+    await _attachment(attaching)
+    while not (await _node(attaching))[0]:
+        await asyncio.sleep(0.01)
+    await attaching.client.delete(PODS, "p", "default")
+    await attaching.gone("p")
+    while (await attaching.client.list(ATTACHMENTS)).items:
+        await asyncio.sleep(0.01)
+    assert (await _node(attaching))[0] == []
+
+
+async def test_a_volume_stays_in_use_for_the_pod_that_waits_while_another_leaves_it(
+    attaching: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await eventually(lambda: attaching.kubelet.drivers.find(DRIVER))
+    client = attaching.kubelet.drivers.get(DRIVER).client
+    real, begun, go_on = client.unstage, asyncio.Event(), asyncio.Event()
+
+    async def unstage(*arguments: Any, **more: Any) -> None:
+        begun.set()
+        await go_on.wait()
+        await real(*arguments, **more)
+
+    await attaching.volume("a")
+    await attaching.pod("p", volumes=CLAIM)
+    await _answer(attaching, attached=True)
+    await attaching.phase("p", "Running")
+    monkeypatch.setattr(client, "unstage", unstage)
+    await attaching.client.delete(PODS, "p", "default")
+    await begun.wait()
+    uid = (await attaching.pod("q", volumes=CLAIM)).metadata.uid
+    while not any(uid in users for users in attaching.kubelet.volumes.attachments._users.values()):
+        await asyncio.sleep(0.01)
+    go_on.set()
+    await attaching.phase("q", "Running")
+    await attaching.gone("p")
+    assert (await _node(attaching))[0] != []
+    begun.clear()
+    go_on.clear()
+    await attaching.client.delete(PODS, "q", "default")
+    await begun.wait()
+    assert not (await _attachment(attaching)).metadata.deleting, "it is still staged"
+    go_on.set()
+    await attaching.gone("q")
+    while (await attaching.client.list(ATTACHMENTS)).items:
+        await asyncio.sleep(0.01)
+
+
+async def test_a_volume_that_is_being_detached_is_not_mounted(attaching: Any) -> None:
+    await attaching.volume("a")
+    await attaching.pod("p", volumes=CLAIM)
+    one = await _attachment(attaching)
+    finalizers = {"metadata": {"finalizers": ["external-attacher/x"]}}
+    await attaching.client.patch(ATTACHMENTS, one.metadata.name, finalizers)
+    await _answer(attaching, attached=True)
+    await attaching.phase("p", "Running")
+    await attaching.client.delete(PODS, "p", "default")
+    await attaching.gone("p")
+    while not (await _attachment(attaching)).metadata.deleting:
+        await asyncio.sleep(0.01)
+    await attaching.pod("q", volumes=CLAIM)
+    event = await attaching.event("FailedMount", about="q")
+    assert "it is being detached" in event.message
+    assert (await attaching.client.get(PODS, "q", "default")).status.phase == "Pending"
+    await attaching.client.patch(ATTACHMENTS, one.metadata.name, {"metadata": {"finalizers": None}})
+    while (await _attachment(attaching)).metadata.uid == one.metadata.uid:
+        await asyncio.sleep(0.01)
+    await _answer(attaching, attached=True)
+    await attaching.phase("q", "Running")
