@@ -253,7 +253,7 @@ async def _restore(options: argparse.Namespace, found: ClusterSources) -> int:
     contents = await found.contents()
     async with _registry(found) as registry:
         unfinished = [volume for volume in contents.volumes if registry.lacks_claim(volume)]
-        (volume,) = _pick(Contents([*contents.trash, *unfinished]), options.names)
+        (volume,) = _pick(Contents([*contents.trash, *unfinished]), options.names, of="trash")
         return await _restore_one(options, found, registry, volume)
 
 
@@ -290,17 +290,19 @@ async def _body(options: argparse.Namespace, source: Served, volume: VolumeRepor
     return orphans.persistent_volume(volume, name=name, storage_class=options.storage_class, block=block)
 
 
-def _pick(held: Contents, wanted: Sequence[str]) -> list[VolumeReport]:
-    """The volumes and snapshots of those names. Raises NotFoundError, InvalidError for a name that several have."""
+def _pick(held: Contents, wanted: Sequence[str], *, of: str = "list") -> list[VolumeReport]:
+    """The volumes and snapshots of those names. Raises NotFoundError, InvalidError for a name that several have.
+
+    of: the command that shows what there is.
+    """
     chosen: dict[tuple[str, str, str], VolumeReport] = {}
     for word in wanted:
         kind, colon, name = word.rpartition(":")
         all_of_them = [*held.volumes, *held.snapshots]
         fitting = [v for v in all_of_them if name in (v.id, v.name) and (not colon or v.what == kind)]
         if not fitting:
-            raise NotFoundError(
-                f"there is no volume or snapshot {word!r}; `tonnage volumes list` shows those there are"
-            )
+            what = "volume in the trash" if of == "trash" else "volume or snapshot"
+            raise NotFoundError(f"there is no {what} {word!r}; `tonnage volumes {of}` shows those there are")
         if len(fitting) > 1:
             listed = ", ".join(f"{v.node} {v.what}:{v.id}".strip() for v in fitting)
             raise InvalidError(f"several have the name {word!r} ({listed})")

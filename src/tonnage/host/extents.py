@@ -16,7 +16,7 @@ _RANGE = struct.Struct("=qQQQ")  # file_clone_range
 _HEAD = struct.Struct("=QQIIII")  # fiemap
 _EXTENT = struct.Struct("=QQQ16xI12x")  # fiemap_extent
 _SYNC = 1  # write out the file first
-_LAST, _UNWRITTEN = 0x1, 0x800
+_LAST, _UNWRITTEN, _SHARED = 0x1, 0x800, 0x2000
 _NO_ADDRESS = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200 | 0x400  # not written yet, encoded, or less than a block
 _AT_ONCE = 1000
 
@@ -27,6 +27,8 @@ class Extent(NamedTuple):
     start: int
     end: int
     address: int | None
+    is_shared: bool = False
+    """Whether another file may have these blocks, too."""
 
 
 def share(fd: int, source: int) -> None:
@@ -54,7 +56,7 @@ def extents(fd: int) -> list[Extent]:
             start, address, length, flags = _EXTENT.unpack_from(buffer, _HEAD.size + number * _EXTENT.size)
             at, is_last = start + length, bool(flags & _LAST)
             if not flags & _UNWRITTEN:
-                found.append(Extent(start, at, None if flags & _NO_ADDRESS else address))
+                found.append(Extent(start, at, None if flags & _NO_ADDRESS else address, bool(flags & _SHARED)))
     return found
 
 

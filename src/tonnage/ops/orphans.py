@@ -22,8 +22,16 @@ from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshotContent, snapshot_nam
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import reaches
 from tonnage.claims.provisioning import topology_term
-from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError, InvalidError, PreconditionError
+from tonnage.errors import (
+    ApiAlreadyExistsError,
+    ApiNotFoundError,
+    InvalidError,
+    PreconditionError,
+    TonnageError,
+    UnavailableError,
+)
 from tonnage.kube.client import Client
+from tonnage.kube.object_write import delete_object
 from tonnage.node.orphans import AGE, age_of, read_claim
 from tonnage.ops.report import VolumeReport
 
@@ -148,21 +156,32 @@ class Registry:
     ) -> None:
         """Make the objects of restored(), with the volume between them. May be repeated after a kill.
 
-        restore: makes the volume of trash. Raises ApiAlreadyExistsError where a PV or claim of that name is another.
+        restore: makes the volume of trash; when it fails for good, the PV that was made for it is deleted. Raises
+        ApiAlreadyExistsError where a PV or claim of that name is another; what restore raises.
         """
-        await self._make(VOLUMES, volume, lambda now: _handle_in(now) == _handle(volume))
-        await restore()
         wanted = volume["metadata"]["name"]
+        made = await self._make(VOLUMES, volume, lambda now: _handle_in(now) == _handle(volume))
+        try:
+            await restore()
+        except UnavailableError:
+            raise  # it may be done
+        except TonnageError:
+            if made is not None:
+                with suppress(ApiNotFoundError):
+                    await delete_object(self._client, VOLUMES, made)
+            raise
         await self._make(CLAIMS, claim, lambda now: now.spec.volume_name == wanted)
 
-    async def _make(self, kind: Kind[T], body: Mapping[str, Any], is_made: Callable[[T], bool]) -> None:
+    async def _make(self, kind: Kind[T], body: Mapping[str, Any], is_made: Callable[[T], bool]) -> T | None:
+        """Return the object if it was made now."""
         namespace = body["metadata"].get("namespace", "")
         try:
-            await self._client.create(kind, dict(body), namespace)
+            return await self._client.create(kind, dict(body), namespace)
         except ApiAlreadyExistsError:
             found = await find(self._client, kind, body["metadata"]["name"], namespace)
             if found is None or not is_made(found):
                 raise
+            return None
 
     async def adopt(self, body: Mapping[str, Any]) -> None:
         """Make a PersistentVolume or VolumeSnapshotContent. Raises ApiAlreadyExistsError and the like."""

@@ -14,7 +14,8 @@ from tonnage.api.kinds import SNAPSHOT_CONTENTS
 from tonnage.api.snapshot import MANAGED_BY
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
-from tonnage.errors import ApiAlreadyExistsError
+from tonnage.csi.errors import Code, CsiError
+from tonnage.errors import ApiAlreadyExistsError, UnavailableError
 from tonnage.kube.client import Client, Listing
 from tonnage.ops import orphans
 from tonnage.ops.orphans import Owner, Registry
@@ -228,3 +229,42 @@ async def test_a_snapshot_of_a_group_belongs_to_its_content(
     assert await registry.owner(_volume(member, snapshot_of="pool/v")) is Owner.CONTENT
     stranger = "groupsnapshot-11234567-89ab-cdef-0123-456789abcdef-0123456789ab"
     assert await registry.owner(_volume(stranger, snapshot_of="pool/v")) is Owner.NOBODY
+
+
+def _restored() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The PV and the claim of trash."""
+    spec = {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain",
+        "csi": {"driver": names.DRIVER, "volumeHandle": "p/v"}, "claimRef": {"namespace": "default", "name": "data"},
+    }  # fmt: skip
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": spec}
+    wanted = {"accessModes": ["ReadWriteOnce"], "volumeName": "v", "resources": {"requests": {"storage": "1Gi"}}}
+    claim = {"metadata": {"name": "data", "namespace": "default"}, "spec": {**wanted, "storageClassName": ""}}
+    return volume, claim
+
+
+async def test_a_restore_that_fails_for_good_leaves_no_volume_that_a_claim_could_bind(kube: Client) -> None:
+    registry = Registry(kube, RealClock())
+
+    async def full() -> None:
+        raise CsiError(Code.RESOURCE_EXHAUSTED, "pool p has 0 free bytes")
+
+    with pytest.raises(CsiError, match="0 free bytes"):
+        await registry.restore(*_restored(), full)
+    assert all(one.metadata.deleting for one in (await kube.list(kinds.VOLUMES)).items), "its protection goes by itself"
+
+
+async def test_a_restore_without_an_answer_is_repeated_over_its_objects(kube: Client) -> None:
+    registry, calls = Registry(kube, RealClock()), list[str]()
+
+    async def restore() -> None:
+        calls.append("")
+        if len(calls) == 1:
+            raise UnavailableError("the driver went away")
+
+    with pytest.raises(UnavailableError):
+        await registry.restore(*_restored(), restore)
+    (before,) = (await kube.list(kinds.VOLUMES)).items
+    await registry.restore(*_restored(), restore)
+    assert (await kube.get(kinds.VOLUMES, "v")).metadata.uid == before.metadata.uid
+    assert (await kube.get(kinds.CLAIMS, "data", "default")).spec.volume_name == "v"

@@ -64,13 +64,19 @@ class SharedCapacity(Reconciler[str]):
                 continue
             if obj.metadata.name == name:
                 have = obj
-            else:
+            elif self._is_known(storage_class):
                 await delete_object(self._client, CAPACITIES, obj)
         if driver is None or storage_class is None:
             return None
         amount, why = await _read(driver, storage_class)
         await self._write(name, have, driver, storage_class, amount, why)
         return POLL
+
+    def _is_known(self, storage_class: StorageClass | None) -> bool:
+        """Return whether the class's driver has answered, or is not served here. Until then its objects stay."""
+        if storage_class is None or self._drivers.get(storage_class.provisioner) is not None:
+            return True
+        return self._drivers.is_complete
 
     def _served(self, storage_class: StorageClass | None) -> AttachingDriver | None:
         """The driver, if its capacity is shared and Kubernetes looks at it."""
@@ -122,7 +128,8 @@ class SharedCapacity(Reconciler[str]):
     # Events of the watches
 
     def _enqueue_all(self, driver: str) -> None:
-        for name in self._classes_of(driver):
+        found = [one.metadata.name for one in self._classes] if self._drivers.is_complete else self._classes_of(driver)
+        for name in found:
             self.enqueue(name)
 
     def _of_driver(self, driver: CSIDriver) -> Iterable[str]:

@@ -63,6 +63,7 @@ class AttachingDrivers:
         self._endpoints, self._clock, self._make_client = endpoints, clock, make_client
         self._drivers: dict[str, AttachingDriver] = {}
         self._listeners: list[Callable[[AttachingDriver], None]] = []
+        self._unanswered = len(endpoints)
 
     def __iter__(self) -> Iterator[AttachingDriver]:
         return iter(list(self._drivers.values()))
@@ -70,6 +71,11 @@ class AttachingDrivers:
     def get(self, name: str) -> AttachingDriver | None:
         """Return the driver of that name, None for one that is not served here or has not answered yet."""
         return self._drivers.get(name)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all endpoints have answered: no other driver is served here."""
+        return not self._unanswered
 
     def on_add(self, listener: Callable[[AttachingDriver], None]) -> None:
         """Call listener for each endpoint of a driver that answers."""
@@ -92,7 +98,9 @@ class AttachingDrivers:
         backoff = Backoff(RETRY_START, RETRY_MAX)
         while True:
             try:
-                self._add(endpoint, await _ask(client, endpoint.node))
+                driver = await _ask(client, endpoint.node)
+                self._unanswered -= 1
+                self._add(endpoint, driver)
             except InvalidError as failure:
                 log.error("driver not served socket=%s error=%s", endpoint.socket, failure)
             except TonnageError as failure:

@@ -83,12 +83,16 @@ class FinishedReclaimer(Reconciler[str]):
     def _changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[str]:
         """Return a PV that appears, as at the start; later the driver reports what may have changed.
 
-        The pod of a PV may end before that is seen to be Bound, so then it is returned as well.
+        The pod of a PV may end before that is seen to be Bound, so then it is returned as well. A pod may also fail
+        before it mounts its volumes: so once more after a while.
         """
         if new is None:
             self._unstaged.discard(old.key if old is not None else "")
         elif old is None or new.key in self._unstaged:
             return self._keys(new)
+        elif old.status.phase != "Bound" == new.status.phase:
+            for key in self._keys(new):
+                self.enqueue(key, after=LATEST)
         return ()
 
     def _keys(self, volume: PersistentVolume) -> Iterable[str]:

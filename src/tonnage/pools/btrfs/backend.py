@@ -187,6 +187,22 @@ class Subvolumes(VolumeContent):
             if not is_empty or not btrfs.remove_qgroup(self.at, identity):
                 self._stale[identity] = None  # at the end: a snapshot may keep it for long
 
+    def is_shared(self, record: VolumeRecord) -> bool:
+        """By the records, as simple quotas do not say. Copies that were made after it and lost their source may be its.
+
+        Kernels report a file's shared blocks, but a volume may have millions of files.
+        """
+        snapshots, volumes = self._folder.snapshots.records, self._folder.records.volumes
+
+        def may_share(other: VolumeRecord) -> bool:
+            is_known = other.from_snapshot in snapshots if other.from_snapshot else other.from_volume in volumes
+            return other.source is not None and (other.from_volume == record.name or not is_known)
+
+        others = (*snapshots.values(), *(volume for volume in volumes.values() if volume is not record))
+        return record.source is not None or any(
+            other.created >= record.created and may_share(other) for other in others
+        )
+
     def held(self, content: Path) -> int:
         """Allocated bytes: what a subvolume refers to."""
         if self._fs is None:

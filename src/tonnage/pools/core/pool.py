@@ -7,6 +7,7 @@ commits. All methods except `close` are idempotent.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -55,6 +56,7 @@ from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, 
 if TYPE_CHECKING:
     from tonnage.pools.core.eraser import Eraser  # loaded with the first job: most pools never erase
 
+log = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 _PAUSES = (0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
@@ -259,7 +261,9 @@ class Pool:
         return [self.backend.volume(record) for record in self.backend.records.trash()]
 
     async def discard(self, name: str) -> bool:
-        """Let a volume become trash where its class says so; return whether it is trash now. Idempotent.
+        """Let a volume become trash where its class says so and its disk has space for the mark. Idempotent.
+
+        Returns whether it is trash now.
 
         Raises PreconditionError while it is in use.
         """
@@ -270,7 +274,13 @@ class Pool:
             if not await self._run(self._stays, record):
                 return False
             await self._run(self.backend.mounts.check_unused, name)
-            await self._run_and_commit(self._mark, record, str(self._clock.time()))
+            try:
+                await self._run_and_commit(self._mark, record, str(self._clock.time()))
+            except ExhaustedError:  # a full disk must not keep volumes from being deleted
+                log.warning(
+                    "deleted volume does not stay as trash: its disk is full pool=%s volume=%s", self.name, name
+                )
+                return False
             self._expiry.start()
             return True
 

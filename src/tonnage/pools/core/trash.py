@@ -31,19 +31,26 @@ async def evict_oldest(pool: Pool, part: str) -> bool:
     """Delete the oldest trash of a pool, else of one that shares its disk; whether there was any.
 
     part: of the pool, whose bytes are needed (Backend.part): trash that has others goes only when no more of these is
-    left. Raises: as Pool.delete.
+    left. One that cannot be deleted is passed over. Raises: as Pool.delete, when none can be deleted.
     """
     here, disk = asyncio.get_running_loop() if _OPEN else None, pool.backend.disk
     others = [p for p, loop in _OPEN.items() if loop is here and p is not pool and p.backend.disk is disk is not None]
     found = [(False, record.trashed, record.name, p) for p in others for record in p.backend.records.trash()]
     own = [(pool.backend.part_of(r) != part, r.trashed, r.name, pool) for r in pool.backend.records.trash()]
-    if not own and not found:
-        return False
-    *_, name, victim = min(own or found, key=lambda one: one[:3])
-    await victim.evict(name)
-    metrics.TRASH_EVICTED.labels(victim.name, victim.kind).inc()
-    log.info("trash evicted pool=%s volume=%s for=%s", victim.name, name, pool.name)
-    return True
+    failed: TonnageError | None = None
+    for *_, name, victim in [*sorted(own, key=lambda one: one[:3]), *sorted(found, key=lambda one: one[:3])]:
+        try:
+            await victim.evict(name)
+        except TonnageError as failure:
+            log.warning("trash not evicted pool=%s volume=%s error=%s", victim.name, name, failure)
+            failed = failure
+        else:
+            metrics.TRASH_EVICTED.labels(victim.name, victim.kind).inc()
+            log.info("trash evicted pool=%s volume=%s for=%s", victim.name, name, pool.name)
+            return True
+    if failed is not None:
+        raise failed
+    return False
 
 
 class Expiry:

@@ -373,6 +373,10 @@ class DirectoryBackend(Backend):
             return "with overcommit= a disk may get full before a reservation shows it"
         return ""
 
+    def frees(self, record: VolumeRecord) -> bool:
+        """Not while snapshots or copies have its blocks, too."""
+        return not self.contents.is_shared(record)
+
     def prepare_eviction(self, record: VolumeRecord) -> None:
         tree.drop_cache(self.folder.content(record.name))
 

@@ -114,6 +114,10 @@ class VolumeContent(ABC):
         """The maximum bytes of the disk for a volume's content, and its allocated bytes; by default its size."""
         return record.size, self.held
 
+    def is_shared(self, record: VolumeRecord) -> bool:
+        """Whether the deletion of a volume may free less than it has: snapshots or copies may have its blocks, too."""
+        return False
+
     @abstractmethod
     def held(self, content: Path) -> int:
         """Allocated bytes of content on the disk; 0 when unknown."""

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock
 from tonnage.errors import HostError, host_errors
-from tonnage.host import device, loop
+from tonnage.host import device, extents, loop
 from tonnage.host.descriptor import closing, opened
 from tonnage.host.device import filesystem_length
 from tonnage.pools.base.contract import Features, PoolLimits, Stillness
@@ -114,6 +114,15 @@ class ImageContent(VolumeContent):
 
     def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
         return record.length, nothing if record.shared else None
+
+    def is_shared(self, record: VolumeRecord) -> bool:
+        if not self._folder.medium.shares:
+            return False
+        try:
+            with opened(self._folder.content(record.name), os.O_RDONLY | os.O_NOFOLLOW) as fd:
+                return any(extent.is_shared for extent in extents.extents(fd))
+        except OSError:
+            return True  # not known
 
     def held(self, content: Path) -> int:
         with suppress(OSError):

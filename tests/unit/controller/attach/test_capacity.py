@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from tonnage.api.kinds import CAPACITIES, CSI_DRIVERS, NAMESPACES, STORAGE_CLASS
 from tonnage.api.storage import CSIStorageCapacity
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.capacity.object import numbers, reason
+from tonnage.controller.attach.drivers import AttachEndpoint, AttachingDrivers
+from tonnage.csi.client.client import CsiClient
 from tonnage.csi.errors import Code, CsiError
 from tonnage.kube.client import Client
 from tonnage.testing.network_driver import NETWORK_DRIVER
@@ -118,3 +121,37 @@ async def test_objects_of_others_stay(world: AttachWorld, served: Served) -> Non
     await _until(world, 5 * GI, 100 * GI)
     await world.kube.delete(STORAGE_CLASSES, "net")
     await _until(world, 5 * GI)
+
+
+async def test_objects_stay_while_the_driver_has_not_answered(
+    world: AttachWorld, served: Served, writes: Recording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The controller and the driver start together: pods must be scheduled meanwhile."""
+    await _until(world, 100 * GI)
+    (before,) = await _published(world)
+    real, answers = AttachingDrivers._connect, asyncio.Event()
+
+    async def late(drivers: AttachingDrivers, endpoint: AttachEndpoint, client: CsiClient) -> None:
+        await answers.wait()
+        await real(drivers, endpoint, client)
+
+    monkeypatch.setattr(AttachingDrivers, "_connect", late)
+    writes.writes.clear()
+    async with serving(Client(writes), world.storage, RealClock()):
+        await asyncio.sleep(0.3)
+        assert [one.metadata.uid for one in await _published(world)] == [before.metadata.uid]
+        await _class(world, "other")
+        answers.set()
+        await _until(world, 100 * GI, 100 * GI)
+    assert [line for line in writes.writes if line.startswith("DELETE")] == []
+
+
+async def test_objects_of_a_driver_that_is_not_served_any_more_go(world: AttachWorld, served: Served) -> None:
+    await _until(world, 100 * GI)
+    body = {"metadata": {"name": "gone"}, "provisioner": "gone.example.com"}
+    await world.kube.create(STORAGE_CLASSES, body)
+    (mine,) = await _published(world)
+    labels = dict(mine.metadata.labels)
+    old = {"metadata": {"name": "old", "labels": labels}, "storageClassName": "gone", "nodeTopology": {}}
+    await world.kube.create(CAPACITIES, old, names.SYSTEM_NAMESPACE)
+    await _until(world, 100 * GI)

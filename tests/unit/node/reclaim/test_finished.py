@@ -305,3 +305,21 @@ def test_finished(phase: str, policy: str, state: str, finished: bool) -> None:
     statuses = [{"name": "main", "state": {state: {}}}]
     body = {"spec": {"restartPolicy": policy}, "status": {"phase": phase, "containerStatuses": statuses}}
     assert is_finished(convert(body, Pod)) is finished
+
+
+async def test_a_pod_that_failed_before_it_mounted_its_volume(
+    make_class: MakeClass,
+    make_node: MakeNode,
+    objects: Objects,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def nothing(_self: Finishing) -> None:
+        """Its kubelet refuses the pod."""
+
+    monkeypatch.setattr(Finishing, "stage", nothing)
+    await make_class("gives", parameters={names.RECLAIM_FINISHED: "true"})
+    job = await _job(await make_node("6Gi"), objects, eventually)
+    await job.end("Failed")
+    await asyncio.sleep(120)
+    await eventually(job.is_reclaimed)

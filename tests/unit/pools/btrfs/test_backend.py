@@ -343,3 +343,25 @@ async def test_a_full_volume_expands_and_its_compression_is_what_it_was(pool: Po
     await pool.expand("a", 40 * MI)
     _overwrite(staging / "file", 30 * MI)
     await pool.unstage("a", staging)
+
+
+async def test_a_volume_does_not_become_trash_while_others_have_its_blocks(native: Path) -> None:
+    """What counts as free has to be free once it is deleted."""
+    pool, clock = Pool("p", make_backend(native / "pool", PoolLimits(), disks=Disks())), {UNDELETE: "86400"}
+    await pool.open()
+    for name in ("alone", "before", "kept", "copied"):
+        await pool.create(VolumeRequest(name, 20 * MI, owner=clock))
+        await pool.stage(name, native / "staging")
+        await pool.unstage(name, native / "staging")
+    await pool.create_snapshot("s", "kept")
+    await pool.create(VolumeRequest("copy", 20 * MI, owner=clock, source=VolumeOrigin(volume="copied")))
+    stays = {name: await pool.discard(name) for name in ("alone", "kept", "copied", "copy")}
+    assert stays == {"alone": True, "kept": False, "copied": False, "copy": False}
+    await pool.delete("kept")
+    assert not await pool.discard("before"), "nobody knows whether the volume of the snapshot was a copy of it"
+    await pool.create(VolumeRequest("later", 20 * MI, owner=clock))
+    assert await pool.discard("later")
+    await pool.delete("copied")
+    await pool.delete("copy")
+    await pool.delete_snapshot("s")
+    await pool.close()

@@ -13,7 +13,7 @@ from tests.unit.host.page_cache import is_cached
 from tonnage.aio.clock import LoopClock
 from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, PreconditionError
 from tonnage.pools.base.contract import SnapshotRequest, VolumeRequest
-from tonnage.pools.base.record import TRASHED, UNDELETE
+from tonnage.pools.base.record import TRASHED, UNDELETE, VolumeRecord
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, parse
 from tonnage.pools.core import group
@@ -239,3 +239,37 @@ async def test_the_mark_is_in_the_record(pool: Pool) -> None:
     (trash,) = await pool.trash()
     assert float(trash.owner[TRASHED]) > 0
     assert trash.owner[UNDELETE] == "86400"
+
+
+@pytest.mark.virtual_time
+async def test_trash_that_cannot_be_deleted_is_passed_over(pool: Pool) -> None:
+    for name in ("a", "b"):
+        await _used(pool, name)
+    await _discard(pool, "a", "b")
+    delete = pool.backend.delete
+
+    def failing(name: str) -> None:
+        if name == "a":
+            raise HostError("lvremove: volume a has a snapshot of somebody else")
+        delete(name)
+
+    pool.backend.delete = failing  # type: ignore[method-assign]
+    await pool.create(VolumeRequest("new", 5 * GIB))
+    assert await _names(pool) == (["new"], ["a"])
+    with pytest.raises(HostError, match="somebody else"):
+        await pool.create(VolumeRequest("more", 3 * GIB))
+
+
+@pytest.mark.virtual_time
+async def test_a_full_disk_does_not_keep_a_volume_from_being_deleted(pool: Pool) -> None:
+    await _used(pool, "v")
+    write = pool.backend.write
+
+    def full(record: VolumeRecord) -> None:
+        raise ExhaustedError("No space left on device")
+
+    pool.backend.write = full  # type: ignore[method-assign]
+    assert not await pool.discard("v")
+    await pool.delete("v")
+    pool.backend.write = write  # type: ignore[method-assign]
+    assert (await _names(pool), (await pool.capacity()).free) == (([], []), 10 * GIB)

@@ -15,7 +15,7 @@ from tonnage.errors import ExhaustedError, InvalidError, PreconditionError, Unsu
 from tonnage.host import libc, loop, mount
 from tonnage.host.run import run
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
-from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.base.record import UNDELETE, VolumeRecord
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.core.wipe import CHUNK, Wiper
@@ -390,3 +390,26 @@ async def test_what_will_be_overwritten_shares_no_blocks(reflinks: Path) -> None
         await _erased(pool)
     finally:
         await pool.close()
+
+
+async def test_a_volume_does_not_become_trash_while_others_have_its_blocks(reflinks: Path) -> None:
+    """What counts as free has to be free once it is deleted."""
+    pool, stays = (
+        Pool("p", make_backend(reflinks / "pool", PoolLimits(sparse=True), disks=Disks())),
+        {UNDELETE: "86400"},
+    )
+    await pool.open()
+    for name in ("alone", "kept"):
+        await pool.create(VolumeRequest(name, 20 * MI, owner=stays))
+        await pool.stage(name, reflinks / "staging")
+        (reflinks / "staging" / "file").write_bytes(os.urandom(8 * MI))
+        await pool.unstage(name, reflinks / "staging")
+    await pool.create_snapshot("s", "kept")
+    assert (await pool.discard("alone"), await pool.discard("kept")) == (True, False)
+    await pool.delete_snapshot("s")
+    async with asyncio.timeout(60):
+        while not await pool.discard("kept"):  # xfs frees what was removed a moment later
+            await asyncio.sleep(0.05)
+    await pool.create(VolumeRequest("new", (await pool.capacity()).largest))
+    assert [volume.name for volume in await pool.list()] == ["new"]
+    await pool.close()
