@@ -9,6 +9,8 @@ import pytest
 import yaml
 from tests.conftest import Cluster, tonnage
 
+from tonnage.box.data_dir import DataFolder
+
 CLASS = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
@@ -93,7 +95,38 @@ def test_a_claim_that_was_deleted_returns_with_its_data(box: Cluster) -> None:
     assert _run(box, "reader", "data", "cat /v/file") == "mine\n"
     (restored,) = box.get("pv")["items"]
     assert restored["spec"]["claimRef"]["namespace"] == "default"
-    assert "there is no volume" in _volumes(box, "restore", vid, "--yes", code=1)
+    said = f"there is no volume in the trash {vid!r}; `tonnage volumes trash` shows those there are"
+    assert said in _volumes(box, "restore", vid, "--yes", code=1)
+
+
+def test_its_class_may_be_gone_and_only_an_administrator_restores_it(box: Cluster) -> None:
+    _apply(box, {**CLASS, "metadata": {"name": "brief"}}, _claim("left", "100Mi", "brief"))
+    _run(box, "left-writer", "left", "echo mine > /v/file")
+    (vid,) = (
+        v["spec"]["csi"]["volumeHandle"] for v in box.get("pv")["items"] if v["spec"]["claimRef"]["name"] == "left"
+    )
+    box.kubectl("delete", "pvc", "left")
+    box.until("it is trash", lambda: vid in _volumes(box, "trash"))
+    box.kubectl("delete", "storageclass", "brief")
+    box.kubectl("create", "serviceaccount", "editor")
+    box.kubectl("create", "rolebinding", "editor", "--clusterrole=edit", "--serviceaccount=default:editor")
+    token = box.kubectl("create", "token", "editor").strip()
+    config = yaml.safe_load((box.data / "kubeconfig").read_text())
+    config["users"][0]["user"] = {"token": token}
+    other = box.home / "editor.conf"
+    other.write_text(yaml.safe_dump(config))
+    other.chmod(0o600)
+    endpoint = f"unix://{DataFolder(box.data).sockets() / 'node-1' / 'csi.tonnage.dev.sock'}"
+    refused = tonnage("volumes", "restore", vid, "--yes", "--endpoint", endpoint, "--kubeconfig", str(other))
+    assert refused.returncode == 1
+    assert "forbidden" in refused.stderr
+    assert vid in _volumes(box, "trash")
+    _volumes(box, "restore", vid, "--yes")
+    assert _run(box, "left-reader", "left", "cat /v/file") == "mine\n"
+    box.kubectl("delete", "pvc", "left")
+    (left,) = (v["metadata"]["name"] for v in box.get("pv")["items"] if v["spec"]["claimRef"]["name"] == "left")
+    box.kubectl("delete", "pv", left)
+    _volumes(box, "purge", vid, "--yes")
 
 
 def test_trash_makes_way_for_a_pod_and_cannot_be_restored_then(box: Cluster) -> None:

@@ -87,12 +87,17 @@ class VolumeProtector(Reconciler[str]):
                 await self.protect(volume, driver)
 
     async def protect(self, volume: PersistentVolume, driver: AttachingDriver) -> None:
-        """Put our finalizer on the PV: while it is attached, somebody must know the volume's handle. Idempotent."""
+        """Put our finalizer on the PV: while it is attached, somebody must know the volume's handle. Idempotent.
+
+        Raises PreconditionError for a PV that is being deleted without it, ApiError.
+        """
 
         def body(now: PersistentVolume) -> dict[str, Any] | None:
-            finalizers = now.metadata.finalizers
-            is_done = driver.finalizer in finalizers or now.metadata.deleting
-            return None if is_done else _metadata([*finalizers, driver.finalizer])
+            if driver.finalizer in now.metadata.finalizers:
+                return None
+            if now.metadata.deleting:
+                raise PreconditionError(f'PersistentVolume "{now.metadata.name}" is marked for deletion')
+            return _metadata([*now.metadata.finalizers, driver.finalizer])
 
         await change(self._client, VOLUMES, volume, body)
 

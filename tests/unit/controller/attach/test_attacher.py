@@ -14,9 +14,10 @@ from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import ATTACHMENTS, CSI_NODES, VOLUMES
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.claims.bind import find
-from tonnage.controller.attach.attacher import PROTECTORS, WORKERS
+from tonnage.controller.attach.attacher import PROTECTORS, WORKERS, VolumeProtector
 from tonnage.controller.attach.decision import NODE_ID
 from tonnage.csi.errors import Code, CsiError
+from tonnage.errors import PreconditionError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
 from tonnage.observe import metrics
@@ -286,6 +287,28 @@ async def test_an_attached_volume_keeps_its_object(world: AttachWorld, served: S
     await world.gone(name)
     await eventually(lambda: _is_gone(world, "v"))
     assert world.storage.calls == ["publish h-v id-n1", "unpublish h-v id-n1"]
+
+
+async def test_a_volume_that_is_deleted_before_it_is_protected_is_not_attached(
+    world: AttachWorld, served: Served
+) -> None:
+    """Somebody else holds the PV. It would vanish while it is attached: the cache is behind the API server."""
+    await world.node("n1")
+    await world.volume("v")
+    seen = served.attacher.protector
+    await eventually(lambda: _is_seen(seen, "v"))
+    before = seen._volumes.get("v")
+    assert before is not None
+    await world.kube.patch(VOLUMES, "v", {"metadata": {"finalizers": ["example.com/other"]}})
+    await world.kube.delete(VOLUMES, "v")
+    driver = served.drivers.get(NETWORK_DRIVER)
+    assert driver is not None
+    with pytest.raises(PreconditionError, match="marked for deletion"):
+        await seen.protect(before, driver)
+
+
+async def _is_seen(protector: VolumeProtector, volume: str) -> bool:
+    return protector._volumes.get(volume) is not None and protector._drivers.get(NETWORK_DRIVER) is not None
 
 
 async def test_finalizers_of_others_stay(world: AttachWorld, served: Served) -> None:

@@ -12,6 +12,8 @@ from tests.unit.host.page_cache import is_cached
 
 from tonnage.aio.clock import LoopClock
 from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, PreconditionError
+from tonnage.host import loop, mount
+from tonnage.host.run import run
 from tonnage.pools.base.contract import SnapshotRequest, VolumeRequest
 from tonnage.pools.base.record import TRASHED, UNDELETE, VolumeRecord
 from tonnage.pools.base.reservation import Disks
@@ -273,3 +275,49 @@ async def test_a_full_disk_does_not_keep_a_volume_from_being_deleted(pool: Pool)
     await pool.delete("v")
     pool.backend.write = write  # type: ignore[method-assign]
     assert (await _names(pool), (await pool.capacity()).free) == (([], []), 10 * GIB)
+
+
+@pytest.mark.real
+async def test_trash_of_a_disk_that_was_away_is_there_with_it_and_goes_if_its_time_is_over(real_folder: Path) -> None:
+    image, disk = real_folder / "disk.img", real_folder / "disk"
+    disk.mkdir()
+    with image.open("wb") as file:
+        file.truncate(200 * MI)
+    run(["mkfs.ext4", "-q", "-F", "-b", "4096", str(image)])
+
+    def plug() -> None:
+        with image.open("r+b") as file:
+            attached = loop.attach(file.fileno(), str(image))
+        try:
+            mount.mount(attached.path, disk, "ext4", ())
+        finally:
+            attached.close()
+
+    def made() -> Pool:
+        return make(parse(f"image:{disk}/pool,name=p,size=100Mi,sparse=yes"), disks=Disks())
+
+    plug()
+    pool = made()
+    await pool.open()
+    for name, seconds in (("long", "86400"), ("short", "1")):
+        await pool.create(VolumeRequest(name, 20 * MI, owner={UNDELETE: seconds}))
+        await pool.discard(name)
+    await pool.close()
+    mount.umount(disk)
+    pool = made()
+    await pool.open()
+    assert await _names(pool) == ([], [])
+    await pool.close()
+    await asyncio.sleep(1)
+    plug()
+    try:
+        pool = made()
+        await pool.open()
+        async with asyncio.timeout(60):
+            while await _names(pool) != ([], ["long"]):
+                await asyncio.sleep(0.05)
+        await pool.restore("long")
+        assert await _names(pool) == (["long"], [])
+        await pool.close()
+    finally:
+        mount.umount(disk, lazy=True)
