@@ -126,7 +126,7 @@ def test_its_class_may_be_gone_and_only_an_administrator_restores_it(box: Cluste
     box.kubectl("delete", "pvc", "left")
     (left,) = (v["metadata"]["name"] for v in box.get("pv")["items"] if v["spec"]["claimRef"]["name"] == "left")
     box.kubectl("delete", "pv", left)
-    _volumes(box, "purge", vid, "--yes")
+    assert f"in the trash for a while, as their classes say: {vid}" in _volumes(box, "purge", vid, "--yes")
 
 
 def test_trash_makes_way_for_a_pod_and_cannot_be_restored_then(box: Cluster) -> None:

@@ -148,6 +148,8 @@ async def _purge(options: argparse.Namespace, found: ClusterSources) -> int:
         print(f"tonnage volumes: {reason}", file=sys.stderr)
     of = f"{len(chosen)}: {count}" if " and " in count else count
     print(f"deleted {len(chosen) - len(failures)} of {of}", file=sys.stderr)
+    if stay := {volume.id for volume in (await found.contents()).trash} & {volume.id for volume in chosen}:
+        print(f"in the trash for a while, as their classes say: {', '.join(sorted(stay))}", file=sys.stderr)
     if any(volume.erase not in ("", "none") for volume in chosen):
         print(_still_erasing(map(found.source_of, chosen)), file=sys.stderr)
     return 3 if failures else 0
