@@ -408,7 +408,7 @@ async def test_trash_makes_way_the_oldest_first_and_neighbors_are_one_piece(pool
         await discarded(pool, "b")
         published = await largest()
         assert published > 3 * (whole // 5), "three in one piece"
-        await create("e", whole // 5 // MI * MI - 32 * MI)
+        await create("e", whole // 5 - 128 * MI)
         assert await names(pool) == (["d", "e"], ["c", "a", "b"]), "it fitted"
         await create("new", published)
         assert await names(pool) == (["d", "e", "new"], [])

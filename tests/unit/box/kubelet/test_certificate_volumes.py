@@ -78,7 +78,9 @@ async def signing(client: Client, running: Running) -> AsyncIterator[None]:
             yield
 
 
-async def test_a_pod_gets_its_certificate_and_the_roots_of_the_box(machine: Machine, running: Running) -> None:
+async def test_a_pod_gets_its_certificate_and_the_roots_of_the_box(
+    machine: Machine, running: Running, eventually: Callable[[Callable[[], bool]], Awaitable[None]]
+) -> None:
     paths = {"credentialBundlePath": "bundle.pem", "keyPath": "tls.key", "certificateChainPath": "tls.crt"}
     async with signing(machine.client, running):
         await machine.pod("p", volumes=[volume(OF_BOX, **paths)], securityContext={"runAsUser": os.getuid()})
@@ -94,7 +96,7 @@ async def test_a_pod_gets_its_certificate_and_the_roots_of_the_box(machine: Mach
     assert key.decode() not in str(request)
     await machine.client.delete(PODS, "p", "default")
     await machine.gone("p")
-    assert not os.path.exists(machine.root / f"pods/{pod.metadata.uid}")
+    await eventually(lambda: not os.path.exists(machine.root / f"pods/{pod.metadata.uid}"))
 
 
 async def test_files_are_replaced_at_renewal_and_after_a_restart(
