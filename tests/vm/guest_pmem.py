@@ -405,6 +405,7 @@ async def test_trash_makes_way_the_oldest_first_and_neighbors_are_one_piece(pool
             assert whole // 5 <= await largest() < whole // 4, "b is between them"
             await pool.close()
             await pool.open()
+            assert (await pool.capacity()).used == sum(volume.size for volume in await pool.list())
         await discarded(pool, "b")
         published = await largest()
         assert published > 3 * (whole // 5), "three in one piece"

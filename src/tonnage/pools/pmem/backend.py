@@ -101,8 +101,7 @@ class PmemBackend(Backend):
         for record in list(self.records.volumes.values()):
             if record.version != FORMAT:
                 self.write(upgraded(record))
-        reserved = sum(record.size for record in self.records.volumes.values() if not record.is_trash)
-        self.records.used = reserved + self.erasures.used()
+        self.records.used = sum(record.size for record in self.records.volumes.values()) + self.erasures.used()
         self._is_open = True
 
     def _read_records(self) -> None:
