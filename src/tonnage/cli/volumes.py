@@ -7,7 +7,7 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,8 +148,9 @@ async def _purge(options: argparse.Namespace, found: ClusterSources) -> int:
         print(f"tonnage volumes: {reason}", file=sys.stderr)
     of = f"{len(chosen)}: {count}" if " and " in count else count
     print(f"deleted {len(chosen) - len(failures)} of {of}", file=sys.stderr)
-    if stay := {volume.id for volume in (await found.contents()).trash} & {volume.id for volume in chosen}:
-        print(f"in the trash for a while, as their classes say: {', '.join(sorted(stay))}", file=sys.stderr)
+    with suppress(TonnageError):  # what is deleted is deleted, whoever cannot be asked any more
+        if stay := {volume.id for volume in (await found.contents()).trash} & {volume.id for volume in chosen}:
+            print(f"in the trash for a while, as their classes say: {', '.join(sorted(stay))}", file=sys.stderr)
     if any(volume.erase not in ("", "none") for volume in chosen):
         print(_still_erasing(map(found.source_of, chosen)), file=sys.stderr)
     return 3 if failures else 0

@@ -22,6 +22,7 @@ from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshotContent, snapshot_nam
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import reaches
 from tonnage.claims.provisioning import topology_term
+from tonnage.csi.errors import CsiError
 from tonnage.errors import (
     ApiAlreadyExistsError,
     ApiNotFoundError,
@@ -163,10 +164,9 @@ class Registry:
         made = await self._make(VOLUMES, volume, lambda now: _handle_in(now) == _handle(volume))
         try:
             await restore()
-        except UnavailableError:
-            raise  # it may be done
-        except TonnageError:
-            if made is not None:
+        except TonnageError as failure:
+            may_be_done = isinstance(failure, UnavailableError) or (isinstance(failure, CsiError) and not failure.final)
+            if made is not None and not may_be_done:
                 with suppress(ApiNotFoundError):
                     await delete_object(self._client, VOLUMES, made)
             raise

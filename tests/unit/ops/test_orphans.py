@@ -15,7 +15,7 @@ from tonnage.api.snapshot import MANAGED_BY
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import ApiAlreadyExistsError, UnavailableError
+from tonnage.errors import ApiAlreadyExistsError, TonnageError, UnavailableError
 from tonnage.kube.client import Client, Listing
 from tonnage.ops import orphans
 from tonnage.ops.orphans import Owner, Registry
@@ -254,15 +254,18 @@ async def test_a_restore_that_fails_for_good_leaves_no_volume_that_a_claim_could
     assert all(one.metadata.deleting for one in (await kube.list(kinds.VOLUMES)).items), "its protection goes by itself"
 
 
-async def test_a_restore_without_an_answer_is_repeated_over_its_objects(kube: Client) -> None:
+@pytest.mark.parametrize(
+    "failure", [UnavailableError("the driver went away"), CsiError(Code.DEADLINE_EXCEEDED, "context deadline exceeded")]
+)
+async def test_a_restore_without_an_answer_is_repeated_over_its_objects(kube: Client, failure: TonnageError) -> None:
     registry, calls = Registry(kube, RealClock()), list[str]()
 
     async def restore() -> None:
         calls.append("")
         if len(calls) == 1:
-            raise UnavailableError("the driver went away")
+            raise failure
 
-    with pytest.raises(UnavailableError):
+    with pytest.raises(type(failure)):
         await registry.restore(*_restored(), restore)
     (before,) = (await kube.list(kinds.VOLUMES)).items
     await registry.restore(*_restored(), restore)

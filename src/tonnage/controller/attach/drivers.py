@@ -63,7 +63,7 @@ class AttachingDrivers:
         self._endpoints, self._clock, self._make_client = endpoints, clock, make_client
         self._drivers: dict[str, AttachingDriver] = {}
         self._listeners: list[Callable[[AttachingDriver], None]] = []
-        self._unanswered = len(endpoints)
+        self._unanswered = set(endpoints)
 
     def __iter__(self) -> Iterator[AttachingDriver]:
         return iter(list(self._drivers.values()))
@@ -91,6 +91,7 @@ class AttachingDrivers:
             await asyncio.Event().wait()
         finally:
             self._drivers.clear()
+            self._unanswered = set(self._endpoints)
             for _, client in clients:
                 client.close()
 
@@ -99,9 +100,10 @@ class AttachingDrivers:
         while True:
             try:
                 driver = await _ask(client, endpoint.node)
-                self._unanswered -= 1
+                self._unanswered.discard(endpoint)
                 self._add(endpoint, driver)
             except InvalidError as failure:
+                self._unanswered.discard(endpoint)
                 log.error("driver not served socket=%s error=%s", endpoint.socket, failure)
             except TonnageError as failure:
                 pause = backoff.next("")

@@ -192,16 +192,14 @@ class Subvolumes(VolumeContent):
 
         Kernels report a file's shared blocks, but a volume may have millions of files.
         """
-        snapshots, volumes = self._folder.snapshots.records, self._folder.records.volumes
+        snapshots, volumes = dict(self._folder.snapshots.records), dict(self._folder.records.volumes)  # others add some
 
         def may_share(other: VolumeRecord) -> bool:
             is_known = other.from_snapshot in snapshots if other.from_snapshot else other.from_volume in volumes
-            return other.source is not None and (other.from_volume == record.name or not is_known)
+            is_later = other.created >= record.created
+            return other.from_volume == record.name or (other.source is not None and not is_known and is_later)
 
-        others = (*snapshots.values(), *(volume for volume in volumes.values() if volume is not record))
-        return record.source is not None or any(
-            other.created >= record.created and may_share(other) for other in others
-        )
+        return record.source is not None or any(map(may_share, (*snapshots.values(), *volumes.values())))
 
     def held(self, content: Path) -> int:
         """Allocated bytes: what a subvolume refers to."""

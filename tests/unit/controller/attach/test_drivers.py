@@ -46,8 +46,10 @@ async def test_a_nodes_own_socket_serves_its_volumes_and_any_those_of_a_node_tha
     driver = await _connected(drivers, 2)
     assert driver.client("n2") is made["n2"]
     assert driver.client("gone") in made.values()
+    assert drivers.is_complete
     await tasks.close()
     assert drivers.get(NETWORK_DRIVER) is None
+    assert not drivers.is_complete, "the next run has to ask again"
 
 
 async def test_a_driver_that_is_not_there_yet_is_asked_again() -> None:
