@@ -111,6 +111,7 @@ async def _end_containers(kubelet: Path) -> None:
                     await asyncio.wait_for(ended.wait(), _KILL_SECONDS)
                 except TimeoutError:
                     raise HostError(f"container {found.name} of pod {pod.name} does not end when killed") from None
+        await runtime.release(pod.name)
         await runtime.clean(pod.name)
     await runtime.close()
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any, Generic, TypeVar
 
 from tonnage.aio.backoff import Backoff
+from tonnage.aio.deferred import Deferred
 from tonnage.api.meta import KubeObject
 from tonnage.errors import ApiConflictError, TonnageError
 from tonnage.kube.cache import Cache
@@ -61,19 +62,27 @@ class Controller(Generic[K]):
         self._free = workers
         self._informers: list[Informer[Any]] = []
         self._wake = asyncio.Event()
+        self._deferred: Deferred[K] = Deferred(self.enqueue)
         self._timer: asyncio.TimerHandle | None = None
         self._ok = metrics.RECONCILES.labels(name, "ok")
         self._failed = metrics.RECONCILES.labels(name, "error")
         metrics.QUEUES.count(self.queue, name, lambda queue: queue.counts)
 
-    def watch(self, informer: Informer[T], keys: Keys[T, K] = lambda old, new: ()) -> Cache[T]:
-        """Enqueue keys(old, new) for each change of the informer's cache, by default none; return the cache."""
+    def watch(
+        self, informer: Informer[T], keys: Keys[T, K] = lambda old, new: (), *, deferred: bool = False
+    ) -> Cache[T]:
+        """Enqueue keys(old, new) for each change of the informer's cache, by default none; return the cache.
+
+        deferred: for keys that nothing waits for: while the event loop is busy, up to a second later.
+        """
         self._informers.append(informer)
         informer.on_restored(self.hasten)
 
+        take = self._deferred.add if deferred else self.enqueue
+
         def changed(old: T | None, new: T | None) -> None:
             for key in keys(old, new):
-                self.enqueue(key)
+                take(key)
 
         informer.cache.on_change(changed)
         return informer.cache
@@ -97,6 +106,7 @@ class Controller(Generic[K]):
             await informer.wait_synced()
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._deferred.run())
             while True:
                 self.queue.advance(loop.time())
                 while self._free and (key := self.queue.get()) is not None:

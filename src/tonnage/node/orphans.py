@@ -238,7 +238,7 @@ class Sweep:
         finally:
             self._provisioner.unblock(uid)
         log.warning("leftover volume removed volume=%s claim=%s", volume.id, _claim_of(volume))
-        self._readings.want(driver.name)
+        self._readings.want(driver.name, freed=True)
         return True
 
     async def _tell(self, driver: DriverInfo, found: Findings) -> None:

@@ -28,17 +28,17 @@ from tonnage.kube.client import refer
 from tonnage.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
-EVERY = 0.2
+EVERY = 0.1
 """Minimum seconds between two GetCapacity rounds of a driver."""
 QUIET = 1.0
-"""Seconds to wait for creations under way, so that the result is exact."""
+"""Seconds to wait for creations under way, so that the result is exact; freed bytes do not wait, as a pod may."""
 LONGEST = 240
 """Maximum length of a reason: a pod's condition holds it together with others."""
 MAX_AGE = 60.0
 """Seconds until the driver is asked again about a class that it rejected.
 
 Capacity changes often; an error of a class seldom does."""
-_LOOK = 0.05
+_LOOK = 0.02
 _NONE = GetCapacityResult(0, 0)
 
 
@@ -63,6 +63,7 @@ class Readings:
         self._classes, self._clock = classes, clock
         self._poll = poll
         self._wanted: dict[str, asyncio.Event] = {}
+        self._freed: set[str] = set()
         self._tried: dict[str, asyncio.Event] = {}
         self._listeners: list[Callable[[], None]] = []
         self._new = asyncio.Event()
@@ -70,11 +71,16 @@ class Readings:
         classes.on_change(lambda old, new: self._class_changed(old, new))
         drivers.on_add(lambda driver: self._added(driver))
 
-    def want(self, driver: str) -> None:
-        """Schedule GetCapacity for a driver, and for drivers that share its pools."""
+    def want(self, driver: str, *, freed: bool = False) -> None:
+        """Schedule GetCapacity for a driver, and for drivers that share its pools.
+
+        freed: bytes became free, so that it does not wait for creations under way.
+        """
         for name in (driver, *self.drivers.sharing_pools_with(driver)):
             if name in self._wanted:
                 self._wanted[name].set()
+                if freed:
+                    self._freed.add(name)
 
     def want_all(self) -> None:
         """Schedule GetCapacity for all drivers."""
@@ -131,6 +137,7 @@ class Readings:
             await self._until_wanted(wanted)
             await self._until_quiet(name)
             wanted.clear()
+            self._freed.discard(name)
             driver = self.drivers.get(name)
             assert driver is not None
             try:
@@ -153,7 +160,7 @@ class Readings:
 
     async def _until_quiet(self, name: str) -> None:
         end = self._clock.monotonic() + QUIET
-        while self.ledger.creating(name) and self._clock.monotonic() < end:
+        while name not in self._freed and self.ledger.creating(name) and self._clock.monotonic() < end:
             await self._clock.sleep(_LOOK)
 
     async def _read(self, driver: DriverInfo) -> None:

@@ -1,9 +1,9 @@
 """Capacity publisher: CSIStorageCapacity by class and driver (KEP-1472).
 
-It publishes decreases at once, then at most every 100 ms. It publishes increases at most four times a second for the
-node, since each wakes every waiting pod. It writes nothing when nothing changed. The annotation for the observed claim
-version names the newest claim whose reservation the numbers include. Classes that a tier represents have no object of
-their own.
+It publishes decreases at once, then at most every 100 ms. It publishes increases at most ten times a second for the
+node, since each may wake every waiting pod. It writes nothing when nothing changed. The annotation for the observed
+claim version names the newest claim whose reservation the numbers include. Classes that a tier represents have no
+object of their own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tonnage.node.config.agent import AgentConfig
 
 log = logging.getLogger(__name__)
 DECREASE_EVERY = 0.1
-INCREASE_EVERY = 0.25
+INCREASE_EVERY = 0.1
 _FORBIDDEN = 403
 REFUSED_PAUSE = 300.0
 """Seconds until an agent that may not label its node retries."""

@@ -291,7 +291,7 @@ async def _delete_unwanted(node: NodeContext, uid: str, creation: Creation, volu
         log.info("unwanted volume deleted volume=%s claim=%s", volume.id, creation.claim.key)
     node.table.of(uid).end()
     node.ledger.removed(uid)
-    node.readings.want(creation.driver.name)
+    node.readings.want(creation.driver.name, freed=True)
 
 
 # Metrics, named as external-provisioner's. As there, each failed attempt counts, and only successes have a duration

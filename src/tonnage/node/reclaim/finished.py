@@ -175,7 +175,7 @@ class FinishedReclaimer(Reconciler[str]):
         metrics.RECLAIMED.labels(label).inc()
         metrics.RECLAIMED_BYTES.labels(label).inc(capacity(volume))
         log.info("data of a finished pod deleted volume=%s driver=%s", volume.metadata.name, driver.name)
-        self._node.readings.want(driver.name)
+        self._node.readings.want(driver.name, freed=True)
         await self._record(volume, claim, state.why)
 
     def _driver(self, volume: PersistentVolume) -> DriverInfo | None:

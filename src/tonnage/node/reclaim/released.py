@@ -160,7 +160,7 @@ class Reclaimer(Reconciler[str]):
         assert volume.spec.csi is not None
         await driver.client.delete_volume(volume.spec.csi.volume_handle, secrets=await self._secrets(volume))
         log.info("volume deleted volume=%s driver=%s", volume.metadata.name, driver.name)
-        self._readings.want(driver.name)
+        self._readings.want(driver.name, freed=True)
 
     async def _secrets(self, volume: PersistentVolume) -> dict[str, str]:
         """Return the secrets that the PV names, else those of its class.

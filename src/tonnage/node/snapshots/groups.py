@@ -301,7 +301,7 @@ class GroupSnapshotter(Reconciler[str]):
     ) -> None:
         await driver.client.delete_group_snapshot(handle, ids, secrets=await self._secrets(content, driver))
         log.info("group snapshot deleted content=%s group=%s driver=%s", content.key, handle, driver.name)
-        self._node.readings.want(driver.name)
+        self._node.readings.want(driver.name, freed=True)
 
     async def _unrecorded(self, content: VolumeGroupSnapshotContent, driver: DriverInfo) -> tuple[str, list[str]]:
         """The ids of a group that may have been made without being reported, "" for none.

@@ -309,7 +309,7 @@ class Snapshotter(Reconciler[str]):
                 )
         await driver.client.delete_snapshot(handle, secrets=secrets)
         log.info("snapshot deleted content=%s snapshot=%s driver=%s", content.key, handle, driver.name)
-        self._node.readings.want(driver.name)
+        self._node.readings.want(driver.name, freed=True)
 
     async def _unrecorded(self, content: VolumeSnapshotContent, driver: DriverInfo, secrets: dict[str, str]) -> str:
         """The id of a snapshot that may be there without being reported, "" for none.

@@ -110,6 +110,7 @@ async def _run(
         assert process.ended is not None
         return process.ended, (folder / "pods-logs" / "default_p_u" / "main" / "0.log").read_text()
     finally:
+        await runtime.release("u")
         await runtime.clean("u")
         await runtime.close()
 

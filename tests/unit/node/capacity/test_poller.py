@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from tonnage.api import names
 from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.node.agent import NodeAgent
+from tonnage.node.capacity import poller
 from tonnage.testing.wait import Eventually
 
 GIB = 1 << 30
@@ -44,3 +46,31 @@ async def test_a_new_reading_follows_only_a_wish(make_node: Callable[..., Any], 
     assert await eventually(lambda: read(3 * GIB))
     assert rounds
     await agent.readings.first(driver)  # was read: returns at once
+
+
+async def test_freed_bytes_are_read_at_once_while_a_volume_is_created(
+    make_node: Callable[..., Any], eventually: Eventually
+) -> None:
+    node = await make_node("4Gi")
+    (agent,) = node.agents
+    assert await eventually(lambda: _answers(agent, 4 * GIB))
+    driver = agent.drivers.get(names.DRIVER)
+    assert driver is not None
+    made = await driver.client.create_volume("pvc-other", GIB, [VolumeCapability()])
+    agent.readings.want(names.DRIVER)
+    assert await eventually(lambda: _answers(agent, 3 * GIB))
+    agent.ledger.see("slow", _source(agent), GIB, attempt="", version=1, now=0.0)
+    agent.ledger.start("slow")  # a CreateVolume that does not end
+
+    order: list[str] = []
+    agent.readings.on_reading(lambda: order.append("reading"))
+    await driver.client.delete_volume(made.id)
+    asyncio.get_running_loop().call_later(poller.QUIET / 2, order.append, "half of the wait for creations")
+    agent.readings.want(names.DRIVER, freed=True)
+
+    assert await eventually(lambda: _answers(agent, 3 * GIB))  # all but what the other may have taken
+    assert order[0] == "reading"
+
+
+async def _answers(agent: NodeAgent, size: int) -> bool:
+    return bool(agent.drivers.get(names.DRIVER)) and _free(agent) == size

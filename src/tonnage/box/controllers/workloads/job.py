@@ -342,7 +342,7 @@ class JobController(Reconciler[str]):
         super().__init__(NAME, backoff=Backoff(initial=0.005, maximum=120.0))
         self.watch(context.informers.of(JOBS), own_key)
         self._takers = owner_keys(JOBS, jobs.cache, lambda job: job.spec.selector)
-        self.watch(pods, self._concerned)
+        self.watch(pods, self._concerned, deferred=True)
 
     async def reconcile(self, key: str) -> float | None:
         """Count, plan, write the status, then create and delete pods. Idempotent. Raises TonnageError."""

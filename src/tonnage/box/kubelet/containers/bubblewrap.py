@@ -170,14 +170,17 @@ class BubblewrapRuntime:
             return None
         return pidfd
 
+    async def release(self, uid: str) -> None:
+        """See Runtime: the bind mounts of subPaths."""
+        folder = self.paths.subpaths(uid)
+        if os.path.isdir(folder):
+            await asyncio.to_thread(subpaths.remove, folder)
+
     async def clean(self, uid: str) -> None:
-        """See Runtime: the bind mounts of subPaths, what containers wrote into their roots. The cgroup goes too."""
+        """See Runtime: what containers wrote into their roots, and the cgroup."""
         await asyncio.to_thread(self._clean, uid)
 
     def _clean(self, uid: str) -> None:
-        folder = self.paths.subpaths(uid)
-        if os.path.isdir(folder):
-            subpaths.remove(folder)
         base = self.paths.containers(uid)
         for attempt in (f"{base}/{name}/{number}" for name in names(base) for number in names(f"{base}/{name}")):
             _settle(attempt)

@@ -133,8 +133,11 @@ class Runtime(Protocol):
     async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[FoundProcess]:
         """Find the containers of a pod after a start of the kubelet; the last attempt of each comes last."""
 
+    async def release(self, uid: str) -> None:
+        """Take down what keeps the volumes of a pod busy after its containers have ended. Idempotent."""
+
     async def clean(self, uid: str) -> None:
-        """Remove what keeps volumes of a pod busy after its containers have ended. Idempotent."""
+        """Remove what the containers of a pod left behind, after release(); nothing waits for it. Idempotent."""
 
     async def forget(self, uid: str) -> None:
         """Remove all files of a pod, logs too. Idempotent."""
@@ -206,6 +209,9 @@ class NoneRuntime:
                 process.ended = Ended(int(state.get("exitCode", 0)), at, str(state.get("reason", "")))
             found.append(FoundProcess(status.name, status.restart_count, process))
         return found
+
+    async def release(self, uid: str) -> None:
+        """Nothing was made."""
 
     async def clean(self, uid: str) -> None:
         """Nothing was made."""

@@ -376,8 +376,7 @@ class PodWorkers:
         before = self._wakes
         self._mounts += 1
         try:
-            await self._runtime.clean(record.uid)
-            await self._volumes.unmount(record.uid)
+            await self._unmount(record.uid)
         except NotFoundError:  # the driver is not (yet) registered, as after a start
             self._wait_for(record, (ANY_DRIVER,), before)
             raise
@@ -386,6 +385,14 @@ class PodWorkers:
             raise
         finally:
             self._mounts -= 1
+
+    async def _unmount(self, uid: str, *, keep_files: bool = False) -> None:
+        """Unmount the volumes first, as others may wait for them; then remove what the containers left."""
+        await self._runtime.release(uid)
+        try:
+            await self._volumes.unmount(uid, keep_files=keep_files)
+        finally:
+            await self._runtime.clean(uid)
 
     async def stop(self, *, grace: float) -> None:
         """The kubelet ends: stop all containers, take all mounts down, leave objects and data as they are.
@@ -407,8 +414,7 @@ class PodWorkers:
         await containers.wait()
         for left in range(_STOP_TRIES, 0, -1):
             try:
-                await self._runtime.clean(record.uid)
-                await self._volumes.unmount(record.uid, keep_files=True)
+                await self._unmount(record.uid, keep_files=True)
             except TonnageError as failure:  # a call that we cancelled may still be under way at the driver
                 level = logging.DEBUG if left > 1 else logging.WARNING
                 log.log(level, "volumes not unmounted pod=%s error=%s", record.uid, failure)
