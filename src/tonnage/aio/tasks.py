@@ -53,6 +53,8 @@ class KeyedLocks:
 class SharedRead(Generic[K, T]):
     """Reads that callers share, one at a time for each key: all who ask while one runs get the next.
 
+    A write of what is true now may be shared as well.
+
     After a read, the next of its key begins no sooner than it took: reads of many objects leave time for other work.
     """
 

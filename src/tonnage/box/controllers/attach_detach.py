@@ -4,6 +4,11 @@ A volume is attached to the nodes of the pods that use it, and detached when no 
 no longer says that it uses it (status.volumesInUse). What the kubelet says does not count for a node with the taint
 out-of-service, and after 6 minutes for one that is not Ready. The driver's attacher does the work. A driver without
 attachRequired costs no write.
+
+A kubelet may begin to use a volume while it is about to be detached. Each side writes first, and then looks at what the
+other wrote to the same Node: the controller takes the volume off status.volumesAttached and detaches it only if it is
+not in use in the Node that this write returns; the kubelet puts it into status.volumesInUse and mounts it only if the
+Node still shows it as attached. Whichever write comes first, at most one of them goes on.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from contextlib import suppress
 from math import inf
 
 from tonnage.aio.clock import Clock, RealClock
+from tonnage.aio.tasks import SharedRead
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import ATTACHMENTS, CLAIMS, CSI_DRIVERS, NODES, PODS
@@ -45,6 +51,9 @@ class AttachDetach(Reconciler[tuple[str, str]]):
     ) -> None:
         self._client, self._events, self._clock = client, events, clock or RealClock()
         self._unwanted: dict[str, float] = {}  # uid of an attachment -> since when no pod uses it
+        self._leaving: set[str] = set()
+        """Uids of attachments that are about to be deleted: no longer shown in the status of their nodes."""
+        self._node_writes = SharedRead(self._write_node)
         pods, pvs, claims = pods_by_claim(informers), volumes(informers), informers.of(CLAIMS)
         nodes, drivers, attachments = informers.of(NODES), informers.of(CSI_DRIVERS), informers.of(ATTACHMENTS)
         attachments.cache.add_index(_BY_VOLUME, lambda one: filter(None, (one.volume_name,)))
@@ -64,7 +73,7 @@ class AttachDetach(Reconciler[tuple[str, str]]):
         """Do the missing steps. Idempotent. Returns seconds until a detachment may be forced. Raises ApiError."""
         kind, name = key
         if kind == "node":
-            await self._write_node(name)
+            await self._show(name)
             return None
         pv, found = self._volumes.get(name), self._attachments.by(_BY_VOLUME, name)
         wanted = self._wanted(pv) if pv is not None and self._is_attached(pv) else {}
@@ -82,19 +91,35 @@ class AttachDetach(Reconciler[tuple[str, str]]):
         for one in unused:
             if one.metadata.deleting or not _OURS.fullmatch(one.metadata.name):
                 continue
-            left = self._wait_for_node(one, pv)
+            left = self._wait_for_node(one, pv, self._nodes.get(one.node_name))
+            if left <= 0:
+                left = await self._delete(one, pv)
             if left > 0:
                 waits.append(left)
-                continue
-            self._unwanted.pop(one.metadata.uid, None)
-            with suppress(ApiNotFoundError):
-                await self._client.delete(ATTACHMENTS, one.metadata.name, uid=one.metadata.uid)
         return min((left for left in waits if left < inf), default=None)
 
-    def _wait_for_node(self, one: VolumeAttachment, pv: PersistentVolume | None) -> float:
+    async def _delete(self, one: VolumeAttachment, pv: PersistentVolume | None) -> float:
+        """Delete an attachment, or return the seconds to wait for a kubelet that uses the volume by now."""
+        uid = one.metadata.uid
+        self._leaving.add(uid)
+        try:
+            node = await self._node_writes.get(one.node_name)
+            if (left := self._wait_for_node(one, pv, node)) > 0:
+                self._leaving.discard(uid)
+                self.enqueue(("node", one.node_name))
+                return left
+            with suppress(ApiNotFoundError):
+                await self._client.delete(ATTACHMENTS, one.metadata.name, uid=uid)
+        except BaseException:  # it stays; the node shows it again
+            self._leaving.discard(uid)
+            self.enqueue(("node", one.node_name))
+            raise
+        self._unwanted.pop(uid, None)
+        return 0.0
+
+    def _wait_for_node(self, one: VolumeAttachment, pv: PersistentVolume | None, node: Node | None) -> float:
         """Seconds to wait for the node's kubelet, inf for a node that is Ready: it unmounts."""
-        node = self._nodes.get(one.node_name)
-        if node is None or not self._is_in_use(one, pv):
+        if node is None or not _is_in_use(node, pv):
             return 0.0
         now = self._clock.monotonic()
         left = self._unwanted.setdefault(one.metadata.uid, now) + FORCE_AFTER - now
@@ -131,13 +156,6 @@ class AttachDetach(Reconciler[tuple[str, str]]):
                 if pod.spec.node_name and not pod.terminated and self._nodes.get(pod.spec.node_name) is not None:
                     found.setdefault(pod.spec.node_name, []).append(pod)
         return found
-
-    def _is_in_use(self, one: VolumeAttachment, pv: PersistentVolume | None) -> bool:
-        """Whether the node's kubelet says so; nothing is known of a node or volume that is gone."""
-        node = self._nodes.get(one.node_name)
-        if node is None or pv is None or pv.spec.csi is None:
-            return False
-        return names.attached_volume(pv.spec.csi.driver, pv.spec.csi.volume_handle) in node.status.volumes_in_use
 
     async def _create(self, pv: PersistentVolume, node: str) -> VolumeAttachment:
         assert pv.spec.csi is not None
@@ -188,20 +206,27 @@ class AttachDetach(Reconciler[tuple[str, str]]):
             text = f'Multi-Attach error for volume "{volume}" {why}'
             self._events.warning(refer(PODS, pod), "FailedAttachVolume", text)
 
-    async def _write_node(self, name: str) -> None:
-        """Say in the node's status which volumes are attached to it."""
+    async def _show(self, name: str) -> None:
+        """Say in a node's status which volumes are attached to it, if it says otherwise."""
         node = self._nodes.get(name)
-        if node is None:
-            return
-        wanted = sorted(filter(None, map(self._shown, self._attachments.by(_BY_NODE, name))))
-        if wanted != sorted(entry.get("name", "") for entry in node.status.volumes_attached):
-            attached = [{"name": unique, "devicePath": ""} for unique in wanted]
-            body = {"status": {"volumesAttached": attached or None}}
-            await self._client.patch(NODES, name, body, subresource="status")
+        if node is not None and self._attached(name) != {one.get("name") for one in node.status.volumes_attached}:
+            await self._node_writes.get(name)
+
+    async def _write_node(self, name: str) -> Node | None:
+        """Write a node's status in any case; return the Node as it is with that, None if it is gone."""
+        attached = [{"name": unique, "devicePath": ""} for unique in sorted(self._attached(name))]
+        body = {"status": {"volumesAttached": attached or None}}
+        with suppress(ApiNotFoundError):
+            return await self._client.patch(NODES, name, body, subresource="status")
+        return None
+
+    def _attached(self, name: str) -> set[str]:
+        return set(filter(None, map(self._shown, self._attachments.by(_BY_NODE, name))))
 
     def _shown(self, one: VolumeAttachment) -> str:
         pv = self._volumes.get(one.volume_name)
-        if not one.attached or pv is None or pv.spec.csi is None:
+        is_leaving = one.metadata.deleting or one.metadata.uid in self._leaving
+        if not one.attached or is_leaving or pv is None or pv.spec.csi is None:
             return ""
         return names.attached_volume(pv.spec.csi.driver, pv.spec.csi.volume_handle)
 
@@ -217,10 +242,12 @@ class AttachDetach(Reconciler[tuple[str, str]]):
                 yield "volume", claim.spec.volume_name
 
     def _node_changed(self, old: Node | None, new: Node | None) -> Iterable[tuple[str, str]]:
-        if old is not None and new is not None and _node_shape(old) == _node_shape(new):
-            return
         node = new or old
         assert node is not None
+        if new is not None and (old is None or old.status.volumes_attached != new.status.volumes_attached):
+            yield "node", new.metadata.name
+        if old is not None and new is not None and _node_shape(old) == _node_shape(new):
+            return
         for one in self._attachments.by(_BY_NODE, node.metadata.name):
             yield "volume", one.volume_name
 
@@ -231,8 +258,16 @@ class AttachDetach(Reconciler[tuple[str, str]]):
         assert one is not None
         if new is None:
             self._unwanted.pop(one.metadata.uid, None)
+            self._leaving.discard(one.metadata.uid)
         yield "volume", one.volume_name
         yield "node", one.node_name
+
+
+def _is_in_use(node: Node, pv: PersistentVolume | None) -> bool:
+    """Whether the node's kubelet says so; nothing is known of a volume that is gone."""
+    if pv is None or pv.spec.csi is None:
+        return False
+    return names.attached_volume(pv.spec.csi.driver, pv.spec.csi.volume_handle) in node.status.volumes_in_use
 
 
 def _node_shape(node: Node) -> object:

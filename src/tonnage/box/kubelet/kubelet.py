@@ -15,7 +15,6 @@ from tonnage.aio.tasks import supervise
 from tonnage.api.certificate import ClusterTrustBundle, PodCertificateRequest
 from tonnage.api.core import Node, PersistentVolumeClaim
 from tonnage.api.kinds import (
-    ATTACHMENTS,
     CLAIMS,
     CSI_DRIVERS,
     NODES,
@@ -23,7 +22,6 @@ from tonnage.api.kinds import (
     PODS,
     TRUST_BUNDLES,
 )
-from tonnage.api.storage import VolumeAttachment
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.containers.runtime import Runtime
 from tonnage.box.kubelet.node_lease import RENEW_EVERY, NodeLease
@@ -104,7 +102,7 @@ class Kubelet:
         self.drivers.on_change = self._driver_changed
         self.volumes.csi.on_left = self.workers.wake
         informers.of(CLAIMS).cache.on_change(self._claim_changed)
-        informers.of(ATTACHMENTS).cache.on_change(self._attachment_changed)
+        self._nodes.cache.on_change(self._node_changed)
         informers.of(POD_CERTIFICATE_REQUESTS).cache.on_change(self._request_changed)
         informers.of(TRUST_BUNDLES).cache.on_change(self._bundle_changed)
 
@@ -139,9 +137,13 @@ class Kubelet:
             self.workers.wake(f"claim {new.key}")
             self.expansion.claim_changed(old, new)
 
-    def _attachment_changed(self, old: VolumeAttachment | None, new: VolumeAttachment | None) -> None:
-        if new is not None:
-            self.workers.wake(topic(new.metadata.name))
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        if new is None or new.metadata.name != self.node_name:
+            return
+        before = old.status.volumes_attached if old is not None else ()
+        for volume in new.status.volumes_attached:
+            if volume not in before:
+                self.workers.wake(topic(volume.get("name", "")))
 
     def _request_changed(self, old: PodCertificateRequest | None, new: PodCertificateRequest | None) -> None:
         request = new or old

@@ -1,7 +1,8 @@
 """Attachments of a node: waits until volumes are attached, and says which are in use (kubelet/volumemanager).
 
 A volume is in status.volumesInUse of the Node from before a pod waits for it until every such pod has left it, so that
-no one detaches it meanwhile. Only volumes of drivers with attachRequired come here.
+no one detaches it meanwhile. It is mounted only if the Node shows it as attached after that write: one that is about to
+be detached is taken off that list first. Only volumes of drivers with attachRequired come here.
 """
 
 from __future__ import annotations
@@ -47,19 +48,28 @@ class Attachments:
 
         uid: of the pod. volume: name of the PV. Raises MountError while it is not attached, ApiError.
         """
-        self._users.setdefault(names.attached_volume(driver, handle), set()).add(uid)
-        await self._write()
-        name = names.attachment_name(handle, driver, self._node)
+        unique, name = names.attached_volume(driver, handle), names.attachment_name(handle, driver, self._node)
+        self._users.setdefault(unique, set()).add(uid)
+        node = await self._in_use(unique)
         found = await find(self._client, ATTACHMENTS, name)
-        if found is None or not found.status.get("attached") or found.metadata.deleting:
-            if found is not None and found.metadata.deleting:
+        is_leaving = found is not None and found.metadata.deleting
+        if found is None or is_leaving or all(one.get("name") != unique for one in node.status.volumes_attached):
+            if is_leaving:
                 why = "it is being detached, and is attached again after that"
             else:
                 why = f"driver {driver} wants it to be attached: kubectl describe volumeattachment {name} says how far"
                 why += " that is; if the driver needs no attachment, set attachRequired: false in its CSIDriver"
             text = f'Volume not attached according to node status for volume "{volume}" : {why}'
-            raise MountError(text, topic=topic(name))
+            raise MountError(text, topic=topic(unique))
         return name, found.status.get("attachmentMetadata") or {}
+
+    async def _in_use(self, unique: str) -> Node:
+        """Return the Node as it is after it was written that the volume is in use."""
+        node = await self._write() or await self._client.get(NODES, self._node)
+        if unique in node.status.volumes_in_use:
+            return node
+        self._written = set(node.status.volumes_in_use)  # somebody else has written it
+        return await self._write() or node
 
     def left(self, uid: str) -> None:
         """A pod has no volumes any more, and waits for none. Idempotent."""
@@ -79,13 +89,16 @@ class Attachments:
                     del self._users[name]
                     self._changed.set()
 
-    async def _write(self) -> None:
+    async def _write(self) -> Node | None:
+        """Write what is in use; return the Node as it is with that, None where nothing is new."""
         async with self._lock:
             wanted = set(self._users)
-            if wanted != self._written:
-                body = {"status": {"volumesInUse": sorted(wanted) or None}}
-                await self._client.patch(NODES, self._node, body, subresource="status")
-                self._written = wanted
+            if wanted == self._written:
+                return None
+            body = {"status": {"volumesInUse": sorted(wanted) or None}}
+            node = await self._client.patch(NODES, self._node, body, subresource="status")
+            self._written = wanted
+            return node
 
     async def run(self) -> None:
         """Write what was released, until cancelled."""
@@ -99,6 +112,6 @@ class Attachments:
                 asyncio.get_running_loop().call_later(_AGAIN, self._changed.set)
 
 
-def topic(attachment: str) -> str:
-    """What pods wait for: a change of that VolumeAttachment."""
-    return f"attachment {attachment}"
+def topic(unique: str) -> str:
+    """What pods wait for: that the Node shows the volume as attached."""
+    return f"attached {unique}"
