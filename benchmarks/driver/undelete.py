@@ -1,13 +1,16 @@
-"""What it costs a new volume that deleted volumes, which can be restored, make way for it: on image files and btrfs.
+"""What it costs a new volume that deleted volumes, which can be restored, make way for it.
 
-In turns: a volume is created where there is room, and where trash of 1 GiB has to be removed for it first. Each kind
-has a disk of its own: that of the machine may be mounted in any way, and ext4 with `discard` and without a journal
-waits for it at each removal.
+In turns: a volume is created where there is room, where trash of its size has to be removed for it first, and a volume
+with as much data is deleted for good. Image files and btrfs on the machine itself, each on a disk of its own: that of
+the machine may be mounted in any way, and ext4 with `discard` and without a journal waits for it at each removal. LVM
+and quotas in user-mode Linux, as the machine's own kernel may have neither. As a program, inside the guest:
+`python -m benchmarks.driver.undelete`; prints the medians as JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import statistics
 import tempfile
@@ -17,8 +20,11 @@ from pathlib import Path
 
 from benchmarks.box.box import ROOT
 from benchmarks.data_services.disks import disk
+from benchmarks.driver.lvm import _program as program
+from benchmarks.driver.lvm import guest
 from benchmarks.figure import Figure
 
+from tonnage.host import mount
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.base.record import UNDELETE
 from tonnage.pools.config import make, parse
@@ -28,10 +34,17 @@ MOST_RUNS = 3
 MIB = 1 << 20
 SIZE, DATA, DISK = 1 << 30, 128 * MIB, 4 << 30
 TURNS = 20
+IN_GUEST = {
+    "lvm thick": "lvm:vg0,size=1100Mi",
+    "lvm thin": "lvm:vg0,thin=pool,thinsize=1200Mi",
+    "quota, xfs": "quota:/run/disk/pool,size=1100Mi",
+}
+SLOW_DATA, SLOW_TURNS = 16 * MIB, 5
+"""In the guest, whose processes are traced."""
 
 
 async def run() -> list[Figure]:
-    """Both kinds; nothing without root."""
+    """All kinds that this machine can have; nothing without root."""
     if not ROOT:
         return []
     with tempfile.TemporaryDirectory(prefix="tonnage-bench-", dir="/var/tmp") as name:
@@ -39,45 +52,77 @@ async def run() -> list[Figure]:
         for kind, fstype in (("image", "ext4"), ("btrfs", "btrfs")):
             with ExitStack() as stack:
                 place = await asyncio.to_thread(stack.enter_context, disk(Path(name), fstype, DISK))
-                figures += await _measured(kind, place / "pool", Path(name))
-        return figures
+                pool = f"{kind}:{place}/pool,name=p,size={SIZE + 100 * MIB},sparse=yes"
+                took = await _measured(pool, Path(name), DATA, TURNS)
+            adds = took["evicting"] - took["plain"]
+            figures += [
+                Figure(
+                    f"{kind}: a volume that 1 GiB of trash makes way for, p50",
+                    took["evicting"],
+                    "ms",
+                    took["plain"],
+                    "free space:",
+                ),
+                Figure(f"{kind}: what the trash adds to it", adds, "ms", at_most=20),
+            ]
+    found = await guest(__name__, "4G") or {}
+    for kind in IN_GUEST if found else ():
+        adds = found[f"{kind} evicting"] - found[f"{kind} plain"]
+        figures.append(Figure(f"{kind}: what the trash adds to it", adds, "ms", found[f"{kind} delete"], "delete:"))
+    return figures
 
 
-async def _measured(kind: str, place: Path, folder: Path) -> list[Figure]:
-    pool = make(parse(f"{kind}:{place},name=p,size={SIZE + 100 * MIB},sparse=yes"))
+async def inside() -> None:
+    """Measure; in the guest."""
+    await program("lvm", "vgcreate", "--quiet", "vg0", "/dev/ubda")
+    await program("mkfs.xfs", "-q", "-f", "/dev/ubdb")
+    Path("/run/disk").mkdir()
+    mount.mount("/dev/ubdb", "/run/disk", "xfs", ("prjquota",))
+    found: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="tonnage-bench-", dir="/run") as name:
+        for kind, pool in IN_GUEST.items():
+            took = await _measured(f"{pool},name=p", Path(name), SLOW_DATA, SLOW_TURNS)
+            found |= {f"{kind} {what}": median for what, median in took.items()}
+    print(json.dumps(found))
+
+
+async def _measured(text: str, folder: Path, data: int, turns: int) -> dict[str, float]:
+    """Medians in milliseconds: creating a volume in free space and where trash is in its place, and a deletion."""
+    pool = make(parse(text))
     await pool.open()
-    took: dict[bool, list[float]] = {True: [], False: []}
+    took: dict[str, list[float]] = {"plain": [], "evicting": [], "delete": []}
     try:
-        for _ in range(TURNS):
-            for has_trash, times in took.items():
-                if has_trash:
-                    await _trash(pool, folder / "staging")
+        for _ in range(turns):
+            for what, times in took.items():
+                if what != "plain":
+                    await _fill(pool, folder / "staging", data)
+                if what == "evicting":
+                    await pool.discard("old")
+                    assert [one.name for one in await pool.trash()] == ["old"]
                 began = time.perf_counter()
-                await pool.create(VolumeRequest("new", SIZE))
+                await (pool.delete("old") if what == "delete" else pool.create(VolumeRequest("new", SIZE)))
                 times.append((time.perf_counter() - began) * 1000)
                 assert not await pool.trash()
                 await pool.delete("new")
     finally:
         await pool.close()
-    evicting, plain = (statistics.median(took[has_trash]) for has_trash in (True, False))
-    return [
-        Figure(f"{kind}: a volume that 1 GiB of trash makes way for, p50", evicting, "ms", plain, "free space:"),
-        Figure(f"{kind}: what the trash adds to it", evicting - plain, "ms", at_most=20),
-    ]
+    return {what: statistics.median(times) for what, times in took.items()}
 
 
-async def _trash(pool: Pool, staging: Path) -> None:
-    """Delete a volume with data so that it can be restored."""
+async def _fill(pool: Pool, staging: Path, data: int) -> None:
+    """A volume with data, which can be restored after its deletion."""
     await pool.create(VolumeRequest("old", SIZE, owner={UNDELETE: "86400"}))
     await pool.stage("old", staging)
-    await asyncio.to_thread(_write, staging / "data")
+    await asyncio.to_thread(_write, staging / "data", data)
     await pool.unstage("old", staging)
-    await pool.discard("old")
-    assert [one.name for one in await pool.trash()] == ["old"]
 
 
-def _write(file: Path) -> None:
-    with file.open("wb") as data:
-        for _ in range(DATA // MIB):
-            data.write(os.urandom(MIB))
-        os.fsync(data.fileno())
+def _write(file: Path, data: int) -> None:
+    with file.open("wb") as out:
+        for _ in range(data // MIB):
+            out.write(os.urandom(MIB))
+        os.fsync(out.fileno())
+
+
+if __name__ == "__main__":
+    asyncio.run(inside())
