@@ -76,24 +76,24 @@ class FinishedReclaimer(Reconciler[str]):
         self._reported: dict[str, str] = {}
         self._users = SharedRead(self._read_users)
         super().__init__("reclaim-finished", workers=WORKERS, backoff=Backoff(SOONEST, LATEST))
-        self.watch(informers.of(VOLUMES, labels=node.scope.selector), self._changed)
+        self.watch(informers.of(VOLUMES, labels=node.scope.selector), self._concerned).on_change(self._note)
         self.watch(informers.of(STORAGE_CLASSES), on_add(self._of_class))  # at the start PVs may be seen before it
         node.drivers.on_add(lambda _: self._look_at_all())
 
-    def _changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[str]:
+    def _concerned(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[str]:
         """Return a PV that appears, as at the start; later the driver reports what may have changed.
 
-        The pod of a PV may end before that is seen to be Bound, so then it is returned as well. A pod may also fail
-        before it mounts its volumes: so once more after a while.
+        The pod of a PV may end before that is seen to be Bound, so then it is returned as well.
         """
+        return self._keys(new) if new is not None and (old is None or new.key in self._unstaged) else ()
+
+    def _note(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        """Forget a PV that is gone, and look at one that was bound once more: its pod may fail before it mounts it."""
         if new is None:
             self._unstaged.discard(old.key if old is not None else "")
-        elif old is None or new.key in self._unstaged:
-            return self._keys(new)
-        elif old.status.phase != "Bound" == new.status.phase:
+        elif old is not None and old.status.phase != "Bound" == new.status.phase and new.key not in self._unstaged:
             for key in self._keys(new):
                 self.enqueue(key, after=LATEST)
-        return ()
 
     def _keys(self, volume: PersistentVolume) -> Iterable[str]:
         return (volume.key,) if self._driver(volume) is not None else ()
