@@ -1,6 +1,7 @@
 """A volume is detached by the controller while the kubelet mounts it: never both, however late calls and watches are.
 
-Each request and answer, and each change that a watch shows, is late by a random time, on a virtual clock. Pods come and go; whoever answers for the driver attaches and detaches after each other.
+Each request and answer, and each change that a watch shows, is late by a random time, on a virtual clock; some requests
+and answers are lost. Pods come and go; whoever answers for the driver attaches and detaches after each other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tonnage.api.kinds import ATTACHMENTS, NODES, PODS
 from tonnage.box.controllers.attach_detach import AttachDetach
 from tonnage.box.kubelet.volumes.attachments import Attachments
 from tonnage.box.kubelet.volumes.csi_volumes import MountError
-from tonnage.errors import ApiNotFoundError
+from tonnage.errors import ApiNotFoundError, UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -32,21 +33,27 @@ from tonnage.testing.objects import Objects
 DRIVER, HANDLE, NODE = "net.example.com", "h", "n"
 ATTACHMENT = names.attachment_name(HANDLE, DRIVER, NODE)
 UNIQUE = names.attached_volume(DRIVER, HANDLE)
-SOON, LONG = 0.1, 30.0
+SOON, LONG, LOST = 0.1, 60.0, 0.03
 
 
 @dataclass
 class _Late:
-    """A transport whose requests, answers and watches are late."""
+    """A transport whose requests, answers and watches are late, and some lost."""
 
     inner: Any
     random: Random
 
     async def request(self, request: Any) -> Any:
         await self._wait()
+        self._lose()
         answer = await self.inner.request(request)
         await self._wait()
+        self._lose()
         return answer
+
+    def _lose(self) -> None:
+        if self.random.random() < LOST:
+            raise UnavailableError("connection lost")
 
     @asynccontextmanager
     async def stream(self, request: Any) -> AsyncIterator[Any]:
@@ -81,7 +88,7 @@ class _Node:
             self.waits += 1
             try:
                 await self.attached.wait(uid, "v", DRIVER, HANDLE)
-            except MountError:
+            except (MountError, UnavailableError):
                 self.refused += 1
                 await asyncio.sleep(SOON)
                 continue

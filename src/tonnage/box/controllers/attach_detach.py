@@ -52,7 +52,7 @@ class AttachDetach(Reconciler[tuple[str, str]]):
         self._client, self._events, self._clock = client, events, clock or RealClock()
         self._unwanted: dict[str, float] = {}  # uid of an attachment -> since when no pod uses it
         self._leaving: set[str] = set()
-        """Uids of attachments that are about to be deleted: no longer shown in the status of their nodes."""
+        """Uids of attachments that are to be deleted, come what may: no longer shown in the status of their nodes."""
         self._node_writes = SharedRead(self._write_node)
         pods, pvs, claims = pods_by_claim(informers), volumes(informers), informers.of(CLAIMS)
         nodes, drivers, attachments = informers.of(NODES), informers.of(CSI_DRIVERS), informers.of(ATTACHMENTS)
@@ -77,7 +77,8 @@ class AttachDetach(Reconciler[tuple[str, str]]):
             return None
         pv, found = self._volumes.get(name), self._attachments.by(_BY_VOLUME, name)
         wanted = self._wanted(pv) if pv is not None and self._is_attached(pv) else {}
-        left = await self._detach(pv, [one for one in found if one.node_name not in wanted])
+        unused = [one for one in found if one.node_name not in wanted or one.metadata.uid in self._leaving]
+        left = await self._detach(pv, unused)
         for one in found:
             if one.node_name in wanted:
                 self._unwanted.pop(one.metadata.uid, None)
@@ -91,31 +92,31 @@ class AttachDetach(Reconciler[tuple[str, str]]):
         for one in unused:
             if one.metadata.deleting or not _OURS.fullmatch(one.metadata.name):
                 continue
-            left = self._wait_for_node(one, pv, self._nodes.get(one.node_name))
-            if left <= 0:
-                left = await self._delete(one, pv)
-            if left > 0:
+            uid = one.metadata.uid
+            if uid not in self._leaving and (left := await self._take_off(one, pv)) > 0:
                 waits.append(left)
+                continue
+            with suppress(ApiNotFoundError):  # else it is tried again, whoever wants it: it may be deleted late
+                await self._client.delete(ATTACHMENTS, one.metadata.name, uid=uid)
+            self._unwanted.pop(uid, None)
         return min((left for left in waits if left < inf), default=None)
 
-    async def _delete(self, one: VolumeAttachment, pv: PersistentVolume | None) -> float:
-        """Delete an attachment, or return the seconds to wait for a kubelet that uses the volume by now."""
+    async def _take_off(self, one: VolumeAttachment, pv: PersistentVolume | None) -> float:
+        """Show an attachment in its node's status no more, or return the seconds to wait for a kubelet that uses it."""
+        if (left := self._wait_for_node(one, pv, self._nodes.get(one.node_name))) > 0:
+            return left
         uid = one.metadata.uid
         self._leaving.add(uid)
+        is_off = False
         try:
             node = await self._node_writes.get(one.node_name)
-            if (left := self._wait_for_node(one, pv, node)) > 0:
+            left = self._wait_for_node(one, pv, node)
+            is_off = left <= 0
+        finally:
+            if not is_off:  # the node shows it again
                 self._leaving.discard(uid)
                 self.enqueue(("node", one.node_name))
-                return left
-            with suppress(ApiNotFoundError):
-                await self._client.delete(ATTACHMENTS, one.metadata.name, uid=uid)
-        except BaseException:  # it stays; the node shows it again
-            self._leaving.discard(uid)
-            self.enqueue(("node", one.node_name))
-            raise
-        self._unwanted.pop(uid, None)
-        return 0.0
+        return left
 
     def _wait_for_node(self, one: VolumeAttachment, pv: PersistentVolume | None, node: Node | None) -> float:
         """Seconds to wait for the node's kubelet, inf for a node that is Ready: it unmounts."""
