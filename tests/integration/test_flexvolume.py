@@ -13,7 +13,7 @@ from tests.conftest import Cluster, tonnage
 from tonnage.host import mount
 
 pytestmark = pytest.mark.real
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flexvolume" / "pod.yaml"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "flexvolume"
 
 
 def pod(name: str, volume: dict[str, Any], *, namespace: str = "default") -> dict[str, Any]:
@@ -98,9 +98,17 @@ def test_an_inline_volume_has_its_size_and_ends_with_its_pod(box: Cluster) -> No
 
 
 def test_the_example_runs(box: Cluster) -> None:
-    box.kubectl("apply", "-f", str(EXAMPLE))
+    box.kubectl("apply", "-f", str(EXAMPLES / "pod.yaml"))
     box.kubectl("wait", "--for=condition=Ready", "pod/flexvolume", "--timeout=60s")
     end(box, "flexvolume")
+
+
+def test_the_example_of_a_class_runs(box: Cluster) -> None:
+    example = str(EXAMPLES / "class.yaml")
+    box.kubectl("apply", "-f", example)
+    box.kubectl("wait", "--for=condition=Ready", "pod/flex", "--timeout=60s")
+    end(box, "flex")
+    box.kubectl("delete", "-f", example, "--ignore-not-found", "--timeout=60s")
 
 
 @pytest.mark.parametrize(
@@ -294,6 +302,15 @@ def test_a_claim_that_fits_no_node_waits_and_says_so(box: Cluster, provisioner: 
     end(box, "large")
     box.kubectl("delete", "pvc", "large-claim")
     box.kubectl("delete", "storageclass", "large")
+
+
+def test_a_claim_that_binds_at_once_gets_a_volume_where_capacity_is_counted(box: Cluster) -> None:
+    made = flex_class("at-once", "flex.tonnage.dev")
+    apply(box, made | {"volumeBindingMode": "Immediate"}, flex_claim("at-once", "at-once"))
+    box.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/at-once-claim", "--timeout=60s")
+    assert volume_of(box, "at-once")["spec"]["flexVolume"]["driver"] == "tonnage.dev/local"
+    box.kubectl("delete", "pvc", "at-once-claim", "--timeout=60s")
+    box.kubectl("delete", "storageclass", "at-once")
 
 
 def test_what_a_flexvolume_cannot_have_is_refused_by_name(box: Cluster) -> None:

@@ -98,11 +98,10 @@ FLEX_HANDLE = "volumeHandle"
 """Option of a PersistentVolume's FlexVolume: the handle of the volume that was made for its claim."""
 FLEX_COUNTED = "flex.tonnage.dev"
 """Provisioner of FlexVolumes whose capacity kube-scheduler reads: a CSIDriver has that name, so it has no slash."""
-LOCALFLEX_PROVISIONER = "monostream.com/localflex-provisioner"
 FLEX_PROVISIONERS = {
     FLEX_COUNTED: "tonnage.dev/local",
     "tonnage.dev/flex-provisioner": "tonnage.dev/local",
-    LOCALFLEX_PROVISIONER: "monostream.com/localflex",
+    "monostream.com/localflex-provisioner": "monostream.com/localflex",
     "volumes.k8s.elastic.co/elastic-local": "volumes.k8s.elastic.co/elastic-local",
 }
 """Provisioner of a StorageClass -> FlexVolume driver of the PersistentVolumes that DRIVER's agents make for it."""

@@ -46,8 +46,8 @@ AGENT_KEYS = frozenset(
 """Class parameters that are for the agent, not for the driver."""
 _NOT_FLEX = frozenset({names.ON_NODE_GONE, names.RECLAIM_FINISHED, *names.AUTOGROW_KEYS})
 """Of those, the ones that need a PersistentVolume of a CSI driver."""
-_LOCALFLEX = frozenset({"path", "affinity"})
-"""Class parameters of localflex: where its folders were. No path of a class is followed, and volumes have a node."""
+_UNUSED = {"monostream.com/localflex-provisioner": frozenset({"path", "affinity"})}
+"""Class parameters of a provisioner that are accepted and not used: no path of a class is followed."""
 _TOKEN = re.compile(r"\$\{([^}]*)\}")
 _ANNOTATION = re.compile(r"pvc\.annotations\['([^']+)'\]")
 
@@ -239,8 +239,8 @@ def parameters_of(storage_class: StorageClass) -> dict[str, str]:
 
 
 def _given(storage_class: StorageClass) -> dict[str, str]:
-    """Return the class's parameters, without those that only localflex had."""
-    unused = _LOCALFLEX if storage_class.provisioner == names.LOCALFLEX_PROVISIONER else frozenset()
+    """Return the class's parameters, without those that are not used."""
+    unused = _UNUSED.get(storage_class.provisioner, ())
     return {key: value for key, value in storage_class.parameters.items() if key not in unused}
 
 

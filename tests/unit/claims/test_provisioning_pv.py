@@ -66,6 +66,7 @@ def test_the_pv_of_a_claim() -> None:
     assert term == {"matchExpressions": [{"key": names.TOPOLOGY_NODE, "operator": "In", "values": ["node-1"]}]}
 
 
+LOCALFLEX = "monostream.com/localflex-provisioner"
 FLEX = replace(DRIVER, flex=names.FLEX_PROVISIONERS)
 
 
@@ -103,7 +104,7 @@ def test_a_class_of_a_flexvolume_provisioner_gets_a_flexvolume(provisioner: str,
 def test_what_a_class_of_flexvolumes_cannot_have_is_refused_by_name(
     parameters: dict[str, str], fields: dict[str, Any], text: str
 ) -> None:
-    storage_class = _flex_class(names.LOCALFLEX_PROVISIONER, parameters, **fields)
+    storage_class = _flex_class(LOCALFLEX, parameters, **fields)
     if text:
         with pytest.raises(InvalidError, match=text):
             provisioning.parameters_of(storage_class)
@@ -123,7 +124,7 @@ def test_what_a_claim_of_flexvolumes_cannot_have_is_refused_by_name(spec: dict[s
 
 def test_parameters_of_localflex_are_its_own() -> None:
     parameters = {"path": "/mnt/disks", "pool": "p"}
-    assert provisioning.capacity_parameters(_flex_class(names.LOCALFLEX_PROVISIONER, parameters)) == {"pool": "p"}
+    assert provisioning.capacity_parameters(_flex_class(LOCALFLEX, parameters)) == {"pool": "p"}
     for provisioner in ("tonnage.dev/flex-provisioner", names.DRIVER):
         assert provisioning.capacity_parameters(_flex_class(provisioner, parameters)) == parameters
 
