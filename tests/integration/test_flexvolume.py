@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.conftest import Cluster, tonnage
 
+from tonnage.api.names import FLEX_PROVISIONERS
 from tonnage.host import mount
 
 pytestmark = pytest.mark.real
@@ -304,11 +305,12 @@ def test_a_claim_that_fits_no_node_waits_and_says_so(box: Cluster, provisioner: 
     box.kubectl("delete", "storageclass", "large")
 
 
-def test_a_claim_that_binds_at_once_gets_a_volume_where_capacity_is_counted(box: Cluster) -> None:
-    made = flex_class("at-once", "flex.tonnage.dev")
+@pytest.mark.parametrize("provisioner", ["flex.tonnage.dev", "monostream.com/localflex-provisioner"])
+def test_a_claim_that_binds_at_once_gets_a_volume_too(box: Cluster, provisioner: str) -> None:
+    made = flex_class("at-once", provisioner)
     apply(box, made | {"volumeBindingMode": "Immediate"}, flex_claim("at-once", "at-once"))
     box.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/at-once-claim", "--timeout=60s")
-    assert volume_of(box, "at-once")["spec"]["flexVolume"]["driver"] == "tonnage.dev/local"
+    assert volume_of(box, "at-once")["spec"]["flexVolume"]["driver"] == FLEX_PROVISIONERS[provisioner]
     box.kubectl("delete", "pvc", "at-once-claim", "--timeout=60s")
     box.kubectl("delete", "storageclass", "at-once")
 
