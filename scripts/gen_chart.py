@@ -6,10 +6,12 @@ that there is one place of each object. tests/unit/ops/install/test_manifests.py
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from tonnage.api import names
 from tonnage.ops.install.manifests import PARTS, PLACE, inline_specs, template
 
 CHART = Path(__file__).parent.parent / "deploy" / "helm" / "tonnage"
@@ -25,6 +27,7 @@ WORDS: Mapping[str, str] = {
     "runbooks": "$.Values.monitoring.runbooks",
     "provisioners": 'include "tonnage.provisioners" $',
     "drivers": 'include "tonnage.drivers" $',
+    "flexProvisioners": 'include "tonnage.flexProvisioners" $',
     "secrets": "$.Values.secrets | toJson",
     "lifecycleModes": 'ternary (list "Persistent" "Ephemeral") (list "Persistent") $.Values.inlineVolumes | toJson',
     "controllerReplicas": "$.Values.controller.replicas",
@@ -74,6 +77,7 @@ BLOCKS: Mapping[str, str] = {
     "dashboard": '$.Files.Get "dashboard.json"',
 }
 _WHEN: Mapping[str, str] = {
+    "flex-driver.yaml": "if $.Values.config.flexvolume",
     "inline-driver.yaml": "range $driver := $.Values.inlineDrivers",
     "namespace.yaml": "if $.Values.createNamespace",
     "class.yaml": "range $name, $class := $.Values.classes",
@@ -107,6 +111,7 @@ def chart_files() -> dict[Path, str]:
         **made,
         CHART / "dashboard.json": template("dashboard.json"),
         CHART / "inline-specs.json": inline_specs(),
+        CHART / "flex-provisioners.json": json.dumps(names.FLEX_PROVISIONERS, indent=2) + "\n",
     }
 
 

@@ -155,6 +155,17 @@ def secret(key: str) -> Try:
     return create_volume(lambda w, b: b["spec"]["csi"].update({key: named}))
 
 
+FLEX_CLASS, FLEX_DRIVER = "power-flex", "tonnage.dev/local"
+
+
+def as_flexvolume(body: dict[str, Any], *, driver: str = FLEX_DRIVER, **more: Any) -> dict[str, Any]:
+    """Make a PersistentVolume one of a class of FlexVolumes; return it."""
+    handle = body["spec"].pop("csi")["volumeHandle"]
+    flex = {"driver": driver, "options": {names.FLEX_HANDLE: handle}, **more}
+    body["spec"].update(flexVolume=flex, storageClassName=FLEX_CLASS)
+    return body
+
+
 DRY = "?dryRun=All"
 GIVEN_BACK = {"type": names.RECLAIMED, "status": "True", "reason": "PodFinished", "message": "its pod has finished"}
 ALLOWED: dict[str, Try] = {
@@ -166,6 +177,9 @@ ALLOWED: dict[str, Try] = {
             w.volume(w.mine, w.claims["mine"]),
             lambda b: b["spec"].update(nodeAffinity=affinity(w, [w.mine], key=names.HOSTNAME_LABEL)),
         ),
+    ),
+    "FlexVolume for its claim": lambda w: w.try_(
+        "POST", VOLUMES + DRY, changed(w.volume(w.mine, w.claims["mine"]), as_flexvolume)
     ),
     "disk that nobody has claimed": lambda w: w.try_("POST", VOLUMES + DRY, w.volume(w.mine)),
     "own finalizer off": patch(lambda w: w.pv(1) + DRY, {"metadata": {"finalizers": [names.PV_PROTECTION]}}),

@@ -181,7 +181,7 @@ def installed(control_plane: ControlPlane) -> ControlPlane:
 
 def install(control_plane: ControlPlane) -> ControlPlane:
     """Make tonnage's objects and wait until the policies are at work."""
-    text = manifests.render(Installation(kubernetes=release()))
+    text = manifests.render(Installation(kubernetes=release(), node={"flexvolume": "/usr/libexec/kubernetes/flex"}))
     control_plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=text)
     probe = {
         "apiVersion": "v1",

@@ -7,12 +7,14 @@ from tests.e2e.attempts import (
     CAPACITIES,
     CLAIMS,
     EVENTS,
+    FLEX_CLASS,
     GIVEN_BACK,
     NODES,
     VOLUMES,
     Try,
     affinity,
     apply,
+    as_flexvolume,
     create_volume,
     delete,
     make_capacity,
@@ -117,6 +119,30 @@ REFUSED: dict[str, tuple[str, Try]] = {
     "volume of another's class": (
         "class power-other is not of that driver",
         create_volume(lambda w, b: b["spec"].update(storageClassName="power-other")),
+    ),
+    "FlexVolume on another node": (
+        NOT_ITS_NODE,
+        create_volume(lambda w, b: (as_flexvolume(b), b["spec"].update(nodeAffinity=affinity(w, [w.other])))),
+    ),
+    "FlexVolume of another driver": (
+        f"{NOT_ITS_NODE}|{NOT_OF_CLASS}",
+        create_volume(lambda w, b: as_flexvolume(b, driver="example.com/folder")),
+    ),
+    "FlexVolume of another driver's class": (
+        NOT_OF_CLASS,
+        create_volume(lambda w, b: as_flexvolume(b, driver="monostream.com/localflex")),
+    ),
+    "FlexVolume of a class of the CSI driver": (
+        NOT_OF_CLASS,
+        create_volume(lambda w, b: (as_flexvolume(b), b["spec"].update(storageClassName=CLASS))),
+    ),
+    "volume of a class of FlexVolumes": (
+        NOT_OF_CLASS,
+        create_volume(lambda w, b: b["spec"].update(storageClassName=FLEX_CLASS)),
+    ),
+    "FlexVolume that has a secret": (
+        NO_SECRET,
+        create_volume(lambda w, b: as_flexvolume(b, secretRef={"name": "admin", "namespace": "kube-system"})),
     ),
     "volume that has a secret staged": (NO_SECRET, secret("nodeStageSecretRef")),
     "volume that has a secret published": (NO_SECRET, secret("nodePublishSecretRef")),

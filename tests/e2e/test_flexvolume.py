@@ -94,6 +94,62 @@ def test_a_persistent_volume_outlives_pods_and_the_kubelet(machines: Machines) -
         assert PLUGINS not in machines.inside(node, "cat /proc/self/mountinfo"), "agents leave no mount there"
 
 
+def _class(name: str, provisioner: str) -> dict[str, Any]:
+    head = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+    return {**head, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+
+
+def _claim(name: str, storage_class: str, size: str) -> dict[str, Any]:
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": storage_class}
+    head = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}}
+    return {**head, "spec": {**spec, "resources": {"requests": {"storage": size}}}}
+
+
+@pytest.mark.parametrize("provisioner", ["flex.tonnage.dev", "monostream.com/localflex-provisioner"])
+def test_a_claim_of_a_class_gets_a_volume_that_ends_with_it(machines: Machines, provisioner: str) -> None:
+    plane = machines.plane
+    plane.apply(_class("flex", provisioner), _claim("made", "flex", "256Mi"))
+    with pods.removed(machines, "pod/second", "pod/first", "pvc/made", "storageclass/flex"):
+        volume = {"persistentVolumeClaim": {"claimName": "made"}}
+        plane.apply(_pod("first", volume))
+        node = pods.wait_ready(machines, "first")
+        name = plane.get("pvc/made")["spec"]["volumeName"]
+        made = plane.get(f"pv/{name}")["spec"]
+        assert made["flexVolume"]["options"]["volumeHandle"].endswith(f"/{name}")
+        (term,) = made["nodeAffinity"]["required"]["nodeSelectorTerms"]
+        assert [one["values"] for one in term["matchExpressions"]] == [[node]]
+        assert machines.capacities()[node] == pods.WHOLE - 256 * MIB
+        pods.goes_on(machines, "first")
+        lines = pods.written(machines, "first")
+        plane.kubectl("delete", "pod", "first", "--timeout=120s")
+        plane.apply(_pod("second", volume))
+        assert pods.wait_ready(machines, "second") == node
+        assert pods.written(machines, "second") >= lines
+        assert "No space left" in machines.shell("second", "dd if=/dev/zero of=/data/much bs=1M count=300 || true")
+        plane.kubectl("delete", "pod", "second", "--timeout=120s")
+        plane.kubectl("delete", "pvc", "made", "--timeout=120s")
+        until(plane, "volume and PersistentVolume are gone", lambda: _is_over(machines, name, node))
+
+
+@pytest.mark.parametrize("provisioner", ["flex.tonnage.dev", "tonnage.dev/flex-provisioner"])
+def test_a_claim_that_fits_no_node_waits(machines: Machines, provisioner: str) -> None:
+    """kube-scheduler counts for a name without a slash; for another, the agent of the node reschedules the claim."""
+    plane, counts = machines.plane, "/" not in provisioner
+    plane.apply(_class("flex", provisioner), _claim("large", "flex", "900Gi"))
+    with pods.removed(machines, "pod/large", "pvc/large", "storageclass/flex"):
+        plane.apply(_pod("large", {"persistentVolumeClaim": {"claimName": "large"}}))
+        text = "did not have enough free storage" if counts else "insufficient storage on node"
+        about = ("--field-selector", "involvedObject.name=large", "-o", "jsonpath={.items[*].message}")
+        until(plane, "it says why", lambda: text in plane.kubectl("get", "events", *about))
+        assert not plane.get("pvc/large")["spec"].get("volumeName")
+        assert set(machines.capacities().values()) == {pods.WHOLE}
+
+
+def _is_over(machines: Machines, volume: str, node: str) -> bool:
+    known = machines.plane.kubectl("get", "pv", "-o", "name")
+    return volume not in known and machines.capacities()[node] == pods.WHOLE
+
+
 def test_a_pod_waits_while_the_agents_are_away(machines: Machines) -> None:
     with pods.removed(machines, "pod/waits"):
         _choose(machines, {"nobody": "here"})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.e2e import snapshot_attempts as snapshots
 from tests.e2e.agents import SYSTEM
-from tests.e2e.attempts import ALLOWED, CLAIMS, VOLUMES, World
+from tests.e2e.attempts import ALLOWED, CLAIMS, FLEX_CLASS, VOLUMES, World
 from tests.e2e.conftest import Answer, ControlPlane
 from tests.e2e.processes import until
 from tests.e2e.refusals import IMMUTABLE, NEWER, REFUSED
@@ -25,13 +25,15 @@ def world(installed: ControlPlane) -> Iterator[World]:
     installed.kubectl("create", "namespace", "power")
     other = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "power-other"}}
     installed.apply({**other, "provisioner": "csi.example.com"})
+    flex = {**other, "metadata": {"name": FLEX_CLASS}, "provisioner": "tonnage.dev/flex-provisioner"}
+    installed.apply(flex)
     made = World(installed, "power", "power")
     snapshots.serve(installed)
     snapshots.make_contents(made)
     yield made
     snapshots.remove_contents(made)
     made.remove()
-    installed.kubectl("delete", "storageclass", "power-other")
+    installed.kubectl("delete", "storageclass", "power-other", FLEX_CLASS)
     installed.kubectl("delete", "namespace", "power", "--wait=false")
     for volume in installed.get("pv")["items"]:
         name = volume["metadata"]["name"]

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from tests.conftest import Cluster, tonnage
 
+from tonnage.api.names import FLEX_PROVISIONERS
 from tonnage.host import mount
 
 pytestmark = pytest.mark.real
-EXAMPLE = Path(__file__).parents[2] / "examples" / "flexvolume" / "pod.yaml"
+EXAMPLES = Path(__file__).parents[2] / "examples" / "flexvolume"
 
 
 def pod(name: str, volume: dict[str, Any], *, namespace: str = "default") -> dict[str, Any]:
@@ -98,9 +99,17 @@ def test_an_inline_volume_has_its_size_and_ends_with_its_pod(box: Cluster) -> No
 
 
 def test_the_example_runs(box: Cluster) -> None:
-    box.kubectl("apply", "-f", str(EXAMPLE))
+    box.kubectl("apply", "-f", str(EXAMPLES / "pod.yaml"))
     box.kubectl("wait", "--for=condition=Ready", "pod/flexvolume", "--timeout=60s")
     end(box, "flexvolume")
+
+
+def test_the_example_of_a_class_runs(box: Cluster) -> None:
+    example = str(EXAMPLES / "class.yaml")
+    box.kubectl("apply", "-f", example)
+    box.kubectl("wait", "--for=condition=Ready", "pod/flex", "--timeout=60s")
+    end(box, "flex")
+    box.kubectl("delete", "-f", example, "--ignore-not-found", "--timeout=60s")
 
 
 @pytest.mark.parametrize(
@@ -201,3 +210,112 @@ def test_a_restart_of_node_and_kubelet_keeps_volumes(box: Cluster) -> None:
     box.kubectl("delete", "pvc", "restarted-claim")
     box.kubectl("delete", "pv", "restarted")
     assert mounted(box) == []
+
+
+# Claims by class
+
+
+def flex_class(name: str, provisioner: str, **fields: Any) -> dict[str, Any]:
+    head = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}}
+    return {**head, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer", **fields}
+
+
+def flex_claim(name: str, storage_class: str, size: str = "64Mi") -> dict[str, Any]:
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": storage_class}
+    head = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": f"{name}-claim"}}
+    return {**head, "spec": {**spec, "resources": {"requests": {"storage": size}}}}
+
+
+def volume_of(box: Cluster, name: str) -> dict[str, Any]:
+    """The PersistentVolume of a claim."""
+    volume = box.kubectl("get", "pvc", f"{name}-claim", "-o", "jsonpath={.spec.volumeName}")
+    found: dict[str, Any] = json.loads(box.kubectl("get", "pv", volume, "-o", "json"))
+    return found
+
+
+def is_gone(box: Cluster, volume: str) -> bool:
+    """Whether neither the PersistentVolume nor the volume of that name is there."""
+    known = box.kubectl("get", "pv", "-o", "name")
+    return volume not in known and not any(volume in file for file in volumes(box))
+
+
+@pytest.mark.parametrize(
+    ("provisioner", "driver", "parameters"),
+    [
+        ("flex.tonnage.dev", "tonnage.dev/local", {"fsType": "ext4"}),
+        ("tonnage.dev/flex-provisioner", "tonnage.dev/local", {}),
+        (
+            "monostream.com/localflex-provisioner",
+            "monostream.com/localflex",
+            {"path": "/var/lib/localflex", "affinity": "yes"},
+        ),
+        ("volumes.k8s.elastic.co/elastic-local", "volumes.k8s.elastic.co/elastic-local", {}),
+    ],
+)
+def test_a_claim_gets_a_flexvolume_by_its_class(
+    box: Cluster, provisioner: str, driver: str, parameters: dict[str, str]
+) -> None:
+    apply(box, flex_class("flex", provisioner, parameters=parameters), flex_claim("made", "flex"))
+    run(box, pod("first", claimed("made")))
+    volume = volume_of(box, "made")
+    name, spec = volume["metadata"]["name"], volume["spec"]
+    assert spec["flexVolume"]["driver"] == driver
+    assert spec["flexVolume"]["options"] == {"volumeHandle": f"image/{name}"}
+    assert "csi" not in spec
+    (term,) = spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert [one["key"] for one in term["matchExpressions"]] == ["topology.tonnage.dev/node"]
+    assert "volume.alpha.kubernetes.io/node-affinity" not in volume["metadata"]["annotations"]
+    kib = int(sh(box, "first", "df -k /data | tail -1 | awk '{print $2}'"))
+    assert 64 << 10 <= kib < 70 << 10
+    assert "No space left on device" in sh(box, "first", "dd if=/dev/zero of=/data/full bs=1M count=100 2>&1 || true")
+    sh(box, "first", "rm /data/full; echo kept > /data/file && sync")
+    end(box, "first")
+    assert mounted(box) == []
+    run(box, pod("second", claimed("made")))
+    assert sh(box, "second", "cat /data/file") == "kept"
+    assert name not in tonnage("volumes", "orphans", "--data", str(box.data)).stdout
+    end(box, "second")
+    box.kubectl("delete", "pvc", "made-claim", "--timeout=60s")
+    box.until("volume and PersistentVolume are gone", lambda: is_gone(box, name))
+    box.kubectl("delete", "storageclass", "flex")
+
+
+def test_a_retained_volume_stays_until_a_person_purges_it(box: Cluster) -> None:
+    made = flex_class("retained", "tonnage.dev/flex-provisioner", reclaimPolicy="Retain")
+    apply(box, made, flex_claim("retained", "retained"))
+    run(box, pod("p", claimed("retained")))
+    name = volume_of(box, "retained")["metadata"]["name"]
+    end(box, "p")
+    box.kubectl("delete", "pvc", "retained-claim", "--timeout=60s")
+    box.kubectl("delete", "pv", name, "--timeout=60s")
+    assert any(name in file for file in volumes(box))
+    assert name in tonnage("volumes", "orphans", "--data", str(box.data)).stdout
+    box.kubectl("delete", "storageclass", "retained")
+
+
+@pytest.mark.parametrize("provisioner", ["flex.tonnage.dev", "tonnage.dev/flex-provisioner"])
+def test_a_claim_that_fits_no_node_waits_and_says_so(box: Cluster, provisioner: str) -> None:
+    apply(box, flex_class("large", provisioner))
+    box.until("its capacity is published", lambda: "large" in box.kubectl("get", "csistoragecapacities", "-A"))
+    apply(box, flex_claim("large", "large", "8Gi"), pod("large", claimed("large")))
+    box.until("it waits", said(box, "did not have enough free storage"))
+    assert box.kubectl("get", "pvc", "large-claim", "-o", "jsonpath={.spec.volumeName}") == ""
+    end(box, "large")
+    box.kubectl("delete", "pvc", "large-claim")
+    box.kubectl("delete", "storageclass", "large")
+
+
+@pytest.mark.parametrize("provisioner", ["flex.tonnage.dev", "monostream.com/localflex-provisioner"])
+def test_a_claim_that_binds_at_once_gets_a_volume_too(box: Cluster, provisioner: str) -> None:
+    made = flex_class("at-once", provisioner)
+    apply(box, made | {"volumeBindingMode": "Immediate"}, flex_claim("at-once", "at-once"))
+    box.kubectl("wait", "--for=jsonpath={.status.phase}=Bound", "pvc/at-once-claim", "--timeout=60s")
+    assert volume_of(box, "at-once")["spec"]["flexVolume"]["driver"] == FLEX_PROVISIONERS[provisioner]
+    box.kubectl("delete", "pvc", "at-once-claim", "--timeout=60s")
+    box.kubectl("delete", "storageclass", "at-once")
+
+
+def test_what_a_flexvolume_cannot_have_is_refused_by_name(box: Cluster) -> None:
+    apply(box, flex_class("options", "tonnage.dev/flex-provisioner", mountOptions=["noatime"]))
+    box.until("the class says so", said(box, "mountOptions: not offered for FlexVolumes"))
+    box.kubectl("delete", "storageclass", "options")

@@ -30,6 +30,16 @@ def capacity(volume: PersistentVolume) -> int:
     return to_bytes(volume.spec.capacity.get("storage", "0"))
 
 
+def driver_volume(volume: PersistentVolume) -> tuple[str, str] | None:
+    """Driver and handle of the CSI volume that a PV stands for, also through a FlexVolume of ours; None for none."""
+    csi, flex = volume.spec.csi, volume.spec.flex_volume
+    if csi is not None:
+        return csi.driver, csi.volume_handle
+    if flex is not None and flex.driver in names.FLEX_DRIVERS and (handle := flex.options.get(names.FLEX_HANDLE)):
+        return names.DRIVER, handle
+    return None
+
+
 def is_bound(claim: PersistentVolumeClaim) -> bool:
     """Whether binding is complete: the claim names a volume and is annotated bind-completed."""
     return bool(claim.spec.volume_name) and names.BIND_COMPLETED in claim.metadata.annotations

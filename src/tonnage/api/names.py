@@ -94,6 +94,17 @@ FLEX_DRIVERS = ("tonnage.dev/local", "monostream.com/localflex", "volumes.k8s.el
 """Names of our FlexVolume driver: its own, and those of drivers whose manifests it serves."""
 FLEX_SIZES = ("size", "sizeBytes")
 """Options of a FlexVolume that name its size."""
+FLEX_HANDLE = "volumeHandle"
+"""Option of a PersistentVolume's FlexVolume: the handle of the volume that was made for its claim."""
+FLEX_COUNTED = "flex.tonnage.dev"
+"""Provisioner of FlexVolumes whose capacity kube-scheduler reads: a CSIDriver has that name, so it has no slash."""
+FLEX_PROVISIONERS = {
+    FLEX_COUNTED: "tonnage.dev/local",
+    "tonnage.dev/flex-provisioner": "tonnage.dev/local",
+    "monostream.com/localflex-provisioner": "monostream.com/localflex",
+    "volumes.k8s.elastic.co/elastic-local": "volumes.k8s.elastic.co/elastic-local",
+}
+"""Provisioner of a StorageClass -> FlexVolume driver of the PersistentVolumes that DRIVER's agents make for it."""
 COMPAT_DRIVERS = {"pmem-csi": PMEM_CSI}
 """Word of --compat -> name of the driver that is served in addition to our own."""
 IMAGE_POPULATOR, CONTAINER_IMAGE = "image.csi.k8s.io", "container-image.csi.k8s.io"
@@ -272,6 +283,11 @@ def is_fault(reason: str) -> bool:
 def volume_name(claim_uid: str) -> str:
     """Name of the PV and of the volume that a claim gets."""
     return f"pvc-{claim_uid}"
+
+
+def csi_driver(provisioner: str) -> str:
+    """The CSI driver that makes the volumes of a provisioner: ours for FlexVolumes, else the one of that name."""
+    return DRIVER if provisioner in FLEX_PROVISIONERS else provisioner
 
 
 def flex_volume(volume_uid: str) -> str:

@@ -176,6 +176,8 @@ class Box:
         settings = self.plan.settings
         pools = [pool.name for pool in next(iter(self.plan.nodes.values()))]
         await bootstrap.ensure_all(client, pools=pools, compat=settings.compat)
+        if settings.flexvolume:
+            await bootstrap.ensure_drivers(client, [names.FLEX_COUNTED])
         await bootstrap.ensure_inline(client, settings.inline, clock)
         self._informers = informers = Informers(client)
         events = self._events("default-scheduler")
@@ -187,7 +189,7 @@ class Box:
             clock=clock,
             scheduler=scheduler,
             capacity=self.plan.capacity,
-            drivers=self.plan.drivers,
+            drivers=self.plan.provisioners,
         )
         certificates = certificate_loops(client, informers, self._events("tonnage"), settings.inline, clock=clock)
         loops = {**loops, **certificates, **self._access_loops(informers), **self._attach_loops(informers)}

@@ -55,6 +55,7 @@ def _agent_config(name: str, plan: BoxPlan, clusters: Sequence[str], kubelet: Pa
         cluster_uid=cluster,
         former_clusters=tuple(former),
         kubelet=kubelet,
+        flexvolume=plan.settings.flexvolume,
     )
 
 

@@ -50,6 +50,11 @@ class BoxPlan:
         return [names.DRIVER, *(names.COMPAT_DRIVERS[word] for word in self.settings.compat)]
 
     @property
+    def provisioners(self) -> list[str]:
+        """Provisioners of classes whose volumes these drivers make."""
+        return [*self.drivers, *(names.FLEX_PROVISIONERS if self.settings.flexvolume else ())]
+
+    @property
     def capacity(self) -> str:
         """How capacity is published, "tiers" or "exact", from the known number of nodes."""
         chosen = self.settings.capacity

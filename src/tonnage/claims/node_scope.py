@@ -71,7 +71,8 @@ class DriverInfo:
     """A driver and what it reported.
 
     default_pool: "" for drivers without named pools. pools: name -> kind, in the driver's order; empty if not reported.
-    inline: pools with inline capacity.
+    inline: pools with inline capacity. flex: provisioner -> FlexVolume driver, of classes whose PersistentVolumes are
+    FlexVolumes over its volumes.
     """
 
     client: CsiClient
@@ -83,6 +84,11 @@ class DriverInfo:
     identity: str
     pools: Mapping[str, str] = field(default_factory=dict)
     inline: frozenset[str] = frozenset()
+    flex: Mapping[str, str] = field(default_factory=dict)
+
+    def serves(self, storage_class: StorageClass) -> bool:
+        """Return whether it makes the volumes of a class."""
+        return storage_class.provisioner == self.name or storage_class.provisioner in self.flex
 
     @property
     def topology(self) -> bool:
@@ -230,8 +236,9 @@ class DriverSet:
         return iter(list(self._drivers.values()))
 
     def get(self, name: str) -> DriverInfo | None:
-        """Return the driver of that name, or None."""
-        return self._drivers.get(name)
+        """Return the driver of that name, or the one that serves a provisioner of that name; or None."""
+        found = self._drivers.get(name)
+        return found or next((driver for driver in self._drivers.values() if name in driver.flex), None)
 
     def sharing_pools_with(self, name: str) -> list[str]:
         """Return other drivers with named pools.

@@ -44,6 +44,10 @@ AGENT_KEYS = frozenset(
     {names.ROLLBACK, names.ON_NODE_GONE, names.RECLAIM_FINISHED, names.UNDELETE, *names.AUTOGROW_KEYS}
 )
 """Class parameters that are for the agent, not for the driver."""
+_NOT_FLEX = frozenset({names.ON_NODE_GONE, names.RECLAIM_FINISHED, *names.AUTOGROW_KEYS})
+"""Of those, the ones that need a PersistentVolume of a CSI driver."""
+_UNUSED = {"monostream.com/localflex-provisioner": frozenset({"path", "affinity"})}
+"""Class parameters of a provisioner that are accepted and not used: no path of a class is followed."""
 _TOKEN = re.compile(r"\$\{([^}]*)\}")
 _ANNOTATION = re.compile(r"pvc\.annotations\['([^']+)'\]")
 
@@ -115,6 +119,8 @@ def plan(
         _check_modifiable(spec.volume_attributes_class_name, storage_class, driver)
     name = names.volume_name(claim.metadata.uid)
     block = spec.volume_mode == "Block"
+    if storage_class.provisioner in driver.flex:
+        _check_flex(claim)
     fstype = "" if block else fstype_of(storage_class)
     return ClaimRequest(
         name,
@@ -154,6 +160,24 @@ def _check_modifiable(name: str, storage_class: StorageClass, driver: DriverInfo
     else:
         return
     raise InvalidError(f"VolumeAttributesClass {name!r} is not supported: {why}; make the claim without it")
+
+
+def _check_flex(claim: PersistentVolumeClaim) -> None:
+    """Raise InvalidError for what a claim cannot have of a FlexVolume."""
+    if claim.spec.volume_mode == "Block":
+        raise InvalidError(f"volumeMode Block: a FlexVolume has a file system; use a class of {names.DRIVER}")
+    if claim.spec.volume_attributes_class_name:
+        raise InvalidError(f"VolumeAttributesClass: a FlexVolume cannot have one; use a class of {names.DRIVER}")
+
+
+def _check_flex_class(storage_class: StorageClass) -> None:
+    """Raise InvalidError for what a class of FlexVolumes cannot have: the kubelet, or Kubernetes, would ignore it."""
+    asked = [key for key in storage_class.parameters if key in _NOT_FLEX or key in _SECRET_KEYS | _OLD_SECRET_KEYS]
+    asked = [f"parameter {key}" for key in asked]
+    asked += ["mountOptions"] if storage_class.mount_options else []
+    asked += ["allowVolumeExpansion"] if storage_class.allow_volume_expansion else []
+    if asked:
+        raise InvalidError(f"{asked[0]}: not offered for FlexVolumes; leave it out, or use a class of {names.DRIVER}")
 
 
 def _check_source(claim: PersistentVolumeClaim, driver: DriverInfo) -> None:
@@ -199,8 +223,10 @@ def parameters_of(storage_class: StorageClass) -> dict[str, str]:
     autogrow.check(storage_class.parameters)
     reclaims_finished(storage_class)
     undelete(storage_class)
+    if storage_class.provisioner in names.FLEX_PROVISIONERS:
+        _check_flex_class(storage_class)
     result = {}
-    for key, value in storage_class.parameters.items():
+    for key, value in _given(storage_class).items():
         if key in _RESERVED or key.lower() == "fstype" or key in AGENT_KEYS:
             continue
         if key.startswith(names.PARAMETER_PREFIX):
@@ -210,6 +236,12 @@ def parameters_of(storage_class: StorageClass) -> dict[str, str]:
             raise InvalidError(f'found unknown parameter key "{key}" with reserved namespace {names.CSI_PREFIX}')
         result[key] = value
     return result
+
+
+def _given(storage_class: StorageClass) -> dict[str, str]:
+    """Return the class's parameters, without those that are not used."""
+    unused = _UNUSED.get(storage_class.provisioner, ())
+    return {key: value for key, value in storage_class.parameters.items() if key not in unused}
 
 
 def reclaims_finished(storage_class: StorageClass) -> bool:
@@ -272,7 +304,7 @@ def _seconds(text: str) -> int | None:
 
 def capacity_parameters(storage_class: StorageClass) -> dict[str, str]:
     """Return GetCapacity's parameters: the class's, and of the agent's the one that not every pool can serve."""
-    passed = {k: v for k, v in storage_class.parameters.items() if not k.startswith(names.PARAMETER_PREFIX)}
+    passed = {k: v for k, v in _given(storage_class).items() if not k.startswith(names.PARAMETER_PREFIX)}
     with suppress(InvalidError):  # reported by parameters_of()
         passed |= {names.UNDELETE: str(seconds)} if (seconds := undelete(storage_class)) else {}
     return passed
@@ -427,16 +459,13 @@ def volume_of_claim(
         "capacity": {"storage": from_bytes(made.size or request.size)},
         "accessModes": claim.spec.access_modes,
         "claimRef": to_builtins(refer(CLAIMS, claim)),
-        "csi": {
-            **_source(made, driver, fstype=request.fstype, block=request.block),
-            **_secrets(storage_class, claim, request.name),
-        },
+        **_source_of_claim(request, made, claim, storage_class, driver),
     }
     metadata: dict[str, Any] = {
         "name": request.name,
         "labels": {names.NODE_LABEL: scope.label},
         "annotations": {
-            names.PROVISIONED_BY: driver.name,
+            names.PROVISIONED_BY: storage_class.provisioner,
             names.DELETION_SECRET_NAME: request.secret.name if request.secret else "",
             names.DELETION_SECRET_NAMESPACE: request.secret.namespace if request.secret else "",
             **_modify_secret(storage_class, claim, driver, request.name),
@@ -449,6 +478,21 @@ def volume_of_claim(
         # volume has a record that allows deletion, so the sweep finds it and a write is saved.
         metadata["finalizers"] = [names.PROVISIONER_FINALIZER]
     return {"metadata": metadata, "spec": spec}
+
+
+def _source_of_claim(
+    request: ClaimRequest,
+    made: CreatedVolume,
+    claim: PersistentVolumeClaim,
+    storage_class: StorageClass,
+    driver: DriverInfo,
+) -> dict[str, Any]:
+    """Return the PV's source: a FlexVolume for a class of a FlexVolume provisioner, else of the CSI driver."""
+    if flex := driver.flex.get(storage_class.provisioner):
+        filesystem = {"fsType": request.fstype} if request.fstype else {}
+        return {"flexVolume": {"driver": flex, "options": {names.FLEX_HANDLE: made.id}, **filesystem}}
+    source = _source(made, driver, fstype=request.fstype, block=request.block)
+    return {"csi": {**source, **_secrets(storage_class, claim, request.name)}}
 
 
 def volume_of_disk(

@@ -31,11 +31,12 @@ OUR_DRIVERS = {names.DRIVER: names.TOPOLOGY_NODE}
 
 
 def parse_drivers(texts: Sequence[str]) -> dict[str, str]:
-    """Return driver -> topology key, of NAME=TOPOLOGY_KEY. Raises InvalidError."""
+    """Return driver or other provisioner -> topology key, of NAME=TOPOLOGY_KEY. Raises InvalidError."""
     found = {}
     for text in texts:
         name, equals, key = text.partition("=")
-        if not equals or not names.is_dns_subdomain(name.lower()) or not key:
+        is_name = name in names.FLEX_PROVISIONERS or names.is_dns_subdomain(name.lower())
+        if not equals or not is_name or not key:
             raise InvalidError(
                 f"--driver {text[:80]!r}: want NAME=TOPOLOGY_KEY, as csi.example.com=topology.example.com/node"
             )

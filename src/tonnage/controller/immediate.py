@@ -126,7 +126,7 @@ class ImmediateController(Reconciler[LoopKey]):
             return False
         if not self._handles(storage_class.provisioner):
             return False  # its own provisioner selects the node
-        driver = self._drivers.get(storage_class.provisioner)
+        driver = self._drivers.get(names.csi_driver(storage_class.provisioner))
         if driver is None or not driver.spec.storage_capacity:
             return False
         return find_best(claim, candidates(self._volumes, claim), delayed=False) is None
@@ -261,7 +261,7 @@ class ImmediateController(Reconciler[LoopKey]):
         """
         if not self._handles(storage_class.provisioner):
             return False
-        driver = self._drivers.get(storage_class.provisioner)
+        driver = self._drivers.get(names.csi_driver(storage_class.provisioner))
         return driver is None or driver.spec.storage_capacity
 
     def _forget(self, claim: PersistentVolumeClaim) -> None:
@@ -291,7 +291,7 @@ class ImmediateController(Reconciler[LoopKey]):
     def _driver_changed(self, old: CSIDriver | None, new: CSIDriver | None) -> Iterable[LoopKey]:
         if new is None:
             return ()
-        served = [c for c in self._classes if c.provisioner == new.metadata.name]
+        served = [c for c in self._classes if new.metadata.name in (c.provisioner, names.csi_driver(c.provisioner))]
         return [key for storage_class in served for key in self._waiting_in(storage_class)]
 
     def _waiting_in(self, storage_class: StorageClass | None) -> Iterable[LoopKey]:

@@ -234,11 +234,11 @@ def _selects(obj: CSIStorageCapacity) -> list[str]:
 def body(group: str, storage_class: StorageClass, amount: TemplateCapacity) -> dict[str, Any]:
     """Body of the object, to create it."""
     label, _, value = group.partition("=")
-    name = storage_class.metadata.name
+    name, driver = storage_class.metadata.name, names.csi_driver(storage_class.provisioner)
     return {
         "metadata": {
             "name": object_name(group, name),
-            "labels": {names.CAPACITY_DRIVER: storage_class.provisioner, names.CAPACITY_MANAGED_BY: MANAGED_BY},
+            "labels": {names.CAPACITY_DRIVER: driver, names.CAPACITY_MANAGED_BY: MANAGED_BY},
         },
         "storageClassName": name,
         "nodeTopology": {"matchLabels": {names.TEMPLATE_NODE: "true", label: value}},

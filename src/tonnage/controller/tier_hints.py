@@ -143,7 +143,7 @@ class TierNotices(Reconciler[str]):
 
     def _driver(self, name: str) -> str:
         storage_class = self._classes.get(name)
-        return storage_class.provisioner if storage_class is not None else ""
+        return names.csi_driver(storage_class.provisioner) if storage_class is not None else ""
 
     # Candidates
 

@@ -148,7 +148,7 @@ def body(storage_class: StorageClass, value: str) -> dict[str, Any]:
 
     Its pool label is its driver's name: a node without an own object does not publish its pool.
     """
-    name, driver = storage_class.metadata.name, names.label_value(storage_class.provisioner)
+    name, driver = storage_class.metadata.name, names.label_value(names.csi_driver(storage_class.provisioner))
     labels = {names.CAPACITY_DRIVER: driver, names.CAPACITY_MANAGED_BY: names.TIERS_MANAGED_BY, names.TIER: value}
     if value == names.TIER_NOTICE:
         return {"metadata": {"labels": labels}, "storageClassName": name}

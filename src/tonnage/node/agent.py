@@ -186,7 +186,7 @@ class NodeAgent:
     ) -> None:
         self._clock = clock or RealClock()
         self._number = number
-        self.scope = config.node_scope
+        self.scope, self._serves_flex = config.node_scope, config.flexvolume
         self.drivers = DriverSet()
         self.ledger = Ledger()
         metrics.RESERVATIONS.count(self.ledger, config.node_name, lambda ledger: ledger.counts)
@@ -270,7 +270,7 @@ class NodeAgent:
             except (CsiError, UnavailableError, UnsupportedError) as failure:
                 log.warning("pools not read again driver=%s error=%s", known.name, failure)
                 continue
-            self.drivers.add(replace(found, identity=known.identity))
+            self.drivers.add(replace(found, identity=known.identity, flex=known.flex))
         self.readings.faults.doubt()
         self.readings.want_all()
 
@@ -354,5 +354,7 @@ class NodeAgent:
         if known is not None and known.client is not csi:
             log.error("two drivers of one name, the second is left out driver=%s socket=%s", driver.name, csi.socket)
             return
+        if self._serves_flex and driver.name == names.DRIVER:
+            driver = replace(driver, flex=names.FLEX_PROVISIONERS)
         log.info("driver attached driver=%s socket=%s segment=%s", driver.name, csi.socket, dict(driver.segment))
         self.drivers.add(driver)

@@ -21,6 +21,7 @@ from tonnage.aio.clock import Clock, parse_rfc3339
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
+from tonnage.api.matching import driver_volume
 from tonnage.api.quantity import from_bytes
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import DriverInfo, claim_uid
@@ -164,9 +165,9 @@ class Sweep:
         """
         volumes: Sequence[PersistentVolume] = (await self._client.list(VOLUMES)).items
         return {
-            v.spec.csi.volume_handle
+            found[1]
             for v in volumes
-            if v.spec.csi and v.spec.csi.driver == driver.name and driver.reaches(v)
+            if (found := driver_volume(v)) is not None and found[0] == driver.name and driver.reaches(v)
         } | {names.flex_volume(v.metadata.uid) for v in volumes if v.spec.flex_volume}
 
     # Verdict

@@ -16,6 +16,7 @@ from tonnage.api import names
 from tonnage.api.core import PersistentVolume
 from tonnage.api.group_snapshot import VolumeGroupSnapshotContent, group_name
 from tonnage.api.kinds import CLAIMS, GROUP_CONTENTS, NAMESPACES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES, Kind
+from tonnage.api.matching import driver_volume
 from tonnage.api.meta import KubeObject
 from tonnage.api.quantity import from_bytes
 from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshotContent, snapshot_name
@@ -73,13 +74,12 @@ class Registry:
         metadata = (await self._client.get(NAMESPACES, _CLUSTER_NAMESPACE)).metadata
         self._cluster = metadata.uid
         self._former = frozenset(filter(None, metadata.annotations.get(names.FORMER_CLUSTERS, "").split(",")))
-        found = (await self._client.list(VOLUMES)).items
         self._volumes, self._flex = {}, {}
-        for volume in found:
+        for volume in (await self._client.list(VOLUMES)).items:
             if volume.spec.flex_volume is not None:
                 self._flex[volume.metadata.uid] = volume.metadata.name
-            if volume.spec.csi is not None:
-                self._volumes.setdefault((volume.spec.csi.driver, volume.spec.csi.volume_handle), []).append(volume)
+            if (found := driver_volume(volume)) is not None:
+                self._volumes.setdefault(found, []).append(volume)
         with suppress(ApiNotFoundError):  # a cluster without snapshots
             contents = (await self._client.list(SNAPSHOT_CONTENTS)).items
             self._contents = {(c.spec.driver, handle): c.metadata.name for c in contents if (handle := _handle_of(c))}

@@ -62,7 +62,7 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
         cluster.objects.classes.get,
         capacities,
         cluster.is_registered,
-        drivers=[names.DRIVER, *names.COMPAT_DRIVERS.values()],
+        drivers=[names.DRIVER, *names.COMPAT_DRIVERS.values(), *names.FLEX_PROVISIONERS],
         nodes=cluster.columns.names,
         events=await _events(reader, claims, cluster.objects.classes.get),
     )

@@ -52,12 +52,12 @@ class FakeNode:
         await asyncio.gather(*self.tasks, return_exceptions=True)
         self.tasks.clear()
 
-    async def select(self, *claims: str, node: str = "") -> None:
+    async def select(self, *claims: str, node: str = "", provisioner: str = names.DRIVER) -> None:
         """Set selected-node of these claims, as a scheduler does; node: this one by default."""
         node = node or self.name
         for claim in claims:
-            annotations = {names.SELECTED_NODE: node, names.STORAGE_PROVISIONER: names.DRIVER}
-            annotations[names.BETA_STORAGE_PROVISIONER] = names.DRIVER
+            annotations = {names.SELECTED_NODE: node, names.STORAGE_PROVISIONER: provisioner}
+            annotations[names.BETA_STORAGE_PROVISIONER] = provisioner
             meta = {"annotations": annotations, "labels": {names.NODE_LABEL: names.label_value(node)}}
             await self.client.patch(kinds.CLAIMS, claim, {"metadata": meta}, "default")
 

@@ -12,6 +12,7 @@ from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.matching import (
     capacity,
     default_class,
+    driver_volume,
     is_bound,
     is_claimed_by,
     is_delayed,
@@ -63,6 +64,20 @@ def storage_class(name: str = "c", *, created: str = "", default: str = "", **mo
 )
 def test_mismatch(pv: dict[str, Any], pvc: dict[str, Any], why: str) -> None:
     assert mismatch(volume(**pv), claim(**pvc)) == why
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ({"csi": {"driver": "d", "volumeHandle": "h"}}, ("d", "h")),
+        ({"flexVolume": {"driver": "tonnage.dev/local", "options": {"volumeHandle": "h"}}}, (names.DRIVER, "h")),
+        ({"flexVolume": {"driver": "tonnage.dev/local", "options": {"size": "1Gi"}}}, None),
+        ({"flexVolume": {"driver": "example.com/other", "options": {"volumeHandle": "h"}}}, None),
+        ({"local": {"path": "/x"}}, None),
+    ],
+)
+def test_the_volume_that_a_pv_stands_for(spec: dict[str, Any], found: tuple[str, str] | None) -> None:
+    assert driver_volume(volume(**spec)) == found
 
 
 def test_volume_that_goes_fits_nobody() -> None:

@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.api.matching import driver_volume
 from tonnage.api.storage import StorageClass
 from tonnage.claims import provisioning
 from tonnage.claims.node_scope import DriverInfo, NodeScope
 from tonnage.claims.provisioning import plan
+from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.errors import InvalidError
@@ -62,6 +64,69 @@ def test_the_pv_of_a_claim() -> None:
     assert (spec["mountOptions"], spec["volumeMode"], spec["storageClassName"]) == (["noatime"], "Filesystem", "c")
     (term,) = spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
     assert term == {"matchExpressions": [{"key": names.TOPOLOGY_NODE, "operator": "In", "values": ["node-1"]}]}
+
+
+LOCALFLEX = "monostream.com/localflex-provisioner"
+FLEX = replace(DRIVER, flex=names.FLEX_PROVISIONERS)
+
+
+def _flex_class(provisioner: str, parameters: dict[str, str] | None = None, **more: Any) -> StorageClass:
+    return msgspec.structs.replace(_class(parameters, **more), provisioner=provisioner)
+
+
+@pytest.mark.parametrize(("provisioner", "driver"), names.FLEX_PROVISIONERS.items())
+def test_a_class_of_a_flexvolume_provisioner_gets_a_flexvolume(provisioner: str, driver: str) -> None:
+    storage_class = _flex_class(provisioner, {names.CSI_FSTYPE: "xfs", "erase": "zero"})
+    request = plan(_claim(), storage_class, FLEX, SCOPE)
+    assert request.parameters["erase"] == "zero"
+    made = provisioning.volume_of_claim(request, CREATED, _claim(), storage_class, FLEX, SCOPE)
+    spec = made["spec"]
+    assert "csi" not in spec
+    assert spec["flexVolume"] == {"driver": driver, "options": {"volumeHandle": "scratch/pvc-u-1"}, "fsType": "xfs"}
+    assert spec["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    assert made["metadata"]["annotations"][names.PROVISIONED_BY] == provisioner
+    assert made["metadata"]["finalizers"] == [names.PROVISIONER_FINALIZER]
+    assert driver_volume(msgspec.convert(made, PersistentVolume)) == (names.DRIVER, "scratch/pvc-u-1")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "fields", "text"),
+    [
+        ({}, {"mountOptions": ["noatime"]}, "mountOptions: not offered for FlexVolumes"),
+        ({}, {"allowVolumeExpansion": True}, "allowVolumeExpansion: not offered"),
+        ({names.RECLAIM_FINISHED: "true"}, {}, f"parameter {names.RECLAIM_FINISHED}: not offered"),
+        ({names.ON_NODE_GONE: "release-after:1h"}, {}, f"parameter {names.ON_NODE_GONE}: not offered"),
+        (SECRET, {}, "node-stage-secret-name: not offered"),
+        ({"affinity": "yes"}, {}, ""),
+        ({names.ROLLBACK: "true", names.UNDELETE: "1h"}, {}, ""),
+    ],
+)
+def test_what_a_class_of_flexvolumes_cannot_have_is_refused_by_name(
+    parameters: dict[str, str], fields: dict[str, Any], text: str
+) -> None:
+    storage_class = _flex_class(LOCALFLEX, parameters, **fields)
+    if text:
+        with pytest.raises(InvalidError, match=text):
+            provisioning.parameters_of(storage_class)
+    else:
+        assert provisioning.parameters_of(storage_class) == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [({"volumeMode": "Block"}, "volumeMode Block"), ({"volumeAttributesClassName": "fast"}, "VolumeAttributesClass")],
+)
+def test_what_a_claim_of_flexvolumes_cannot_have_is_refused_by_name(spec: dict[str, Any], text: str) -> None:
+    storage_class = _flex_class("tonnage.dev/flex-provisioner")
+    with pytest.raises(InvalidError, match=text):
+        plan(_claim(**spec), storage_class, replace(FLEX, controller=frozenset({types.MODIFY_VOLUME})), SCOPE)
+
+
+def test_parameters_of_localflex_are_its_own() -> None:
+    parameters = {"path": "/mnt/disks", "pool": "p"}
+    assert provisioning.capacity_parameters(_flex_class(LOCALFLEX, parameters)) == {"pool": "p"}
+    for provisioner in ("tonnage.dev/flex-provisioner", names.DRIVER):
+        assert provisioning.capacity_parameters(_flex_class(provisioner, parameters)) == parameters
 
 
 def test_raw_block_has_neither_file_system_nor_options() -> None:

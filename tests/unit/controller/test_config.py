@@ -52,7 +52,12 @@ def test_drivers_of_others_come_with_their_topology_key() -> None:
     assert names.DRIVER in config.drivers
 
 
-@pytest.mark.parametrize("text", ["csi.example.com", "csi.example.com=", "=key", "a b=key"])
+def test_provisioners_of_flexvolumes_may_have_a_slash() -> None:
+    config = _configured("--driver", f"tonnage.dev/flex-provisioner={names.TOPOLOGY_NODE}")
+    assert config.drivers["tonnage.dev/flex-provisioner"] == names.TOPOLOGY_NODE
+
+
+@pytest.mark.parametrize("text", ["csi.example.com", "csi.example.com=", "=key", "a b=key", "example.com/x=key"])
 def test_a_driver_without_key_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["controller", "--driver", text]) == 2
     assert "want NAME=TOPOLOGY_KEY" in capsys.readouterr().err

@@ -110,6 +110,9 @@ async def test_most_free_node_in_one_write(
         pytest.param({"n1": {}}, {}, "", id="no capacity published"),
         pytest.param({"n1": {"free": "9Gi"}}, {"mode": names.WAIT_FOR_FIRST_CONSUMER}, "", id="late binding"),
         pytest.param({"n1": {"free": "9Gi"}}, {"provisioner": "another.driver"}, "", id="driver without capacity"),
+        pytest.param(
+            {"n1": {"free": "9Gi"}}, {"provisioner": "tonnage.dev/flex-provisioner"}, "n1", id="FlexVolume provisioner"
+        ),
     ],
 )
 async def test_where_it_goes(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.unit.controller.contexts import context
 from tests.unit.node.fakekube import FakeKube
 
 from tonnage.api import kinds, names
+from tonnage.api.storage import StorageClass
 from tonnage.capacity import tier
-from tonnage.controller.tier_objects import CapacityTiers
+from tonnage.controller.tier_objects import CapacityTiers, body
 from tonnage.testing.clock import ManualClock
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
@@ -84,6 +86,12 @@ async def test_labels_that_are_no_tiers_and_classes_of_others_get_none(
     assert [(o.storage_class_name, o.metadata.labels[names.TIER]) for o in kube.all(kinds.CAPACITIES)] == [
         (CLASS, names.TIER_NOTICE)
     ]
+
+
+def test_a_tier_of_flexvolumes_is_of_the_driver_that_makes_them() -> None:
+    made = msgspec.convert({"metadata": {"name": "c"}, "provisioner": "tonnage.dev/flex-provisioner"}, StorageClass)
+    labels = body(made, "16Gi")["metadata"]["labels"]
+    assert (labels[names.CAPACITY_DRIVER], labels[names.POOL_LABEL]) == (names.DRIVER, names.DRIVER)
 
 
 async def test_what_somebody_else_called_a_tier_goes(kube: FakeKube, manual_clock: ManualClock) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -119,11 +119,13 @@ class Stage:
     """Steps after which the next agents die."""
     on_death: Callable[[], Awaitable[None]] | None = None
     """What others do meanwhile."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Other fields of its AgentConfig."""
 
     async def start(self) -> None:
         """Start an agent."""
         self.node.client = Client(Deadly(self.kube.transport, self.guillotine))
-        await self.node.start_agent()
+        await self.node.start_agent(**self.options)
         self.node.client = self.kube
 
     async def run(self) -> None:

@@ -63,6 +63,17 @@ async def test_a_persistent_volume_names_it(kube: Client, registry: Registry) ->
     assert await registry.owner(_volume("other")) is Owner.NOBODY
 
 
+async def test_a_flexvolume_that_was_made_for_a_claim_names_it(kube: Client, registry: Registry) -> None:
+    body = orphans.persistent_volume(_volume(), name="mine", storage_class="", block=False)
+    del body["spec"]["csi"]
+    body["spec"]["flexVolume"] = {"driver": "tonnage.dev/local", "options": {names.FLEX_HANDLE: "pool/v"}}
+    await kube.create(kinds.VOLUMES, body)
+    await registry.look()
+
+    assert await registry.owner(_volume()) is Owner.VOLUME
+    assert registry.volume_of(_volume()) == "mine"
+
+
 async def test_a_persistent_volume_of_another_driver_does_not_count(kube: Client, registry: Registry) -> None:
     body = orphans.persistent_volume(_volume(), name="mine", storage_class="", block=False)
     body["spec"]["csi"]["driver"] = "other.example.com"

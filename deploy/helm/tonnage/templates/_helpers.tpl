@@ -32,15 +32,29 @@ imagePullSecrets:
 
 {{- /* Our driver and those that are served beside it, with the keys of their places: as JSON, which CEL reads. */ -}}
 {{- define "tonnage.drivers" -}}
-{{- merge (dict "csi.tonnage.dev" "topology.tonnage.dev/node") .Values.csiDrivers | toJson }}
+{{- $all := merge (dict "csi.tonnage.dev" "topology.tonnage.dev/node") .Values.csiDrivers }}
+{{- range include "tonnage.flexProvisioners" . | fromJson }}{{- $_ := set $all . "topology.tonnage.dev/node" }}{{ end }}
+{{- $all | toJson }}
+{{- end }}
+
+{{- /* Provisioner of FlexVolumes -> their driver; none where agents serve no FlexVolumes. */ -}}
+{{- define "tonnage.flexProvisioners" -}}
+{{- if .Values.config.flexvolume }}{{ .Files.Get "flex-provisioners.json" | fromJson | toJson }}{{ else }}{}{{ end }}
+{{- end }}
+
+{{- /* What agents provision for beside our driver, with the keys of their places. */ -}}
+{{- define "tonnage.moreProvisioners" -}}
+{{- $all := merge (dict) .Values.csiDrivers }}
+{{- range $name, $_ := include "tonnage.flexProvisioners" . | fromJson }}{{- $_ := set $all $name "topology.tonnage.dev/node" }}{{ end }}
+{{- $all | toJson }}
 {{- end }}
 
 {{- define "tonnage.provisioners" -}}
-{{- concat (list "csi.tonnage.dev") (keys .Values.csiDrivers | sortAlpha) | toJson }}
+{{- concat (list "csi.tonnage.dev") (include "tonnage.moreProvisioners" . | fromJson | keys | sortAlpha) | toJson }}
 {{- end }}
 
 {{- define "tonnage.controllerDrivers" -}}
-{{- range $name, $key := .Values.csiDrivers }}
+{{- range $name, $key := include "tonnage.moreProvisioners" . | fromJson }}
 - --driver={{ $name }}={{ $key }}
 {{- end }}
 {{- end }}

@@ -101,7 +101,7 @@ class Readings:
 
     def sources(self, driver: DriverInfo) -> dict[CapacitySource, StorageClass]:
         """Return the classes that this driver serves here."""
-        found = [c for c in self._classes if c.provisioner == driver.name and c.allows(driver.segment)]
+        found = [c for c in self._classes if driver.serves(c) and c.allows(driver.segment)]
         return {driver.source(c): c for c in found}
 
     async def run(self) -> None:
@@ -124,11 +124,13 @@ class Readings:
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
         for storage_class in filter(None, (old, new)):
             driver = self.drivers.get(storage_class.provisioner)
-            if driver is not None and new is None:
+            if driver is None:
+                continue
+            if new is None:
                 self.ledger.unread(driver.source(storage_class))
                 self.faults.clear(driver.source(storage_class))
                 self.ledger.changed()
-            self.want(storage_class.provisioner)
+            self.want(driver.name)
 
     async def _serve(self, name: str) -> None:
         wanted = self._wanted[name]

@@ -33,7 +33,8 @@ class AgentConfig:
     startup_taint: drivers that the kubelet must list before the agent removes the start-up taint; empty: the agent does
     not check for it. kubelet: the kubelet's directory, below which volumes are staged. poll: seconds between two
     GetCapacity calls that notice foreign use of the disk, 0 for none.
-    sweep_every: seconds between two sweeps, 0 for sweeps only at start and after a loss.
+    sweep_every: seconds between two sweeps, 0 for sweeps only at start and after a loss. flexvolume: classes of
+    FlexVolume provisioners are served.
     """
 
     node_name: str
@@ -97,6 +98,7 @@ class AgentConfig:
     kubelet: Path = Path("/var/lib/kubelet")
     poll: float = 60.0
     sweep_every: float = 3600.0
+    flexvolume: bool = False
 
     @property
     def node_scope(self) -> NodeScope:

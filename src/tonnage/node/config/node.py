@@ -91,5 +91,7 @@ def merge(file: Values, given: Values, pools: Sequence[PoolConfig], *, node: str
     driver = config_driver.merge(file, {**given, **following}, pools, node=node)
     agent = option.read(AgentConfig, given, file)
     declare = declared_pools.read(file.get("declare", ()), driver.pools)
-    node_agent = AgentConfig(driver.node_name, startup_taint=(driver.driver_name,), kubelet=kubelet, **agent)
+    flexvolume = own.get("flexvolume") is not None
+    following_agent = {"startup_taint": (driver.driver_name,), "kubelet": kubelet, "flexvolume": flexvolume}
+    node_agent = AgentConfig(driver.node_name, **following_agent, **agent)
     return NodeConfig(driver, node_agent, declare=declare, **own)

@@ -1,7 +1,8 @@
 """Mounts and unmounts FlexVolumes: each is a volume of the driver, inline or of a PersistentVolume.
 
-An inline one ends with its unmount. One of a PersistentVolume is named after the uid of that object, so another object
-of the same name never gets its data. Unmount needs nothing but the record that mount wrote first.
+An inline one ends with its unmount. A PersistentVolume that was made for a claim names its volume, which is never made
+here. That of another one is named after the uid of that object, so another object of the same name never gets its data.
+Unmount needs nothing but the record that mount wrote first.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tonnage.aio.tasks import KeyedLocks
 from tonnage.api import names, quantity
 from tonnage.api.core import PersistentVolume
 from tonnage.api.kinds import NAMESPACES, VOLUMES
+from tonnage.api.matching import driver_volume
 from tonnage.claims.bind import find
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
@@ -100,23 +102,28 @@ class FlexMounts:
         )
 
     async def _mount_persistent(self, target: FlexTarget, options: FlexOptions, volume: PersistentVolume) -> None:
+        capability, claimed = _capability(options), driver_volume(volume)
+        handle = claimed[1] if claimed is not None else await self._create(options, volume, capability)
+        async with self._locks.hold(handle):
+            self._write(FlexRecord(handle, str(target.path), inline=False))
+            staging = self._staging(handle)
+            with host_errors(f"cannot make {staging}"):
+                staging.mkdir(mode=0o700, exist_ok=True)
+            await self._driver.stage(handle, staging, capability)
+            await self._driver.publish(handle, target.path, capability, staging=staging, readonly=options.read_only)
+
+    async def _create(self, options: FlexOptions, volume: PersistentVolume, capability: VolumeCapability) -> str:
+        """Find or create the volume of a PersistentVolume that a person wrote; return its id."""
         size = options.size or quantity.to_bytes(volume.spec.capacity.get("storage", "0"))
         parameters = {
             **_safe(options),
             names.PARAM_CLUSTER: await self._cluster_uid(),
             names.PARAM_RECLAIM: volume.spec.persistent_volume_reclaim_policy,
         }
-        capability = _capability(options)
         name = names.flex_volume(volume.metadata.uid)
         created = await self._driver.create_volume(name, size, [capability], parameters=parameters)
         self._changed()
-        async with self._locks.hold(created.id):
-            self._write(FlexRecord(created.id, str(target.path), inline=False))
-            staging = self._staging(created.id)
-            with host_errors(f"cannot make {staging}"):
-                staging.mkdir(mode=0o700, exist_ok=True)
-            await self._driver.stage(created.id, staging, capability)
-            await self._driver.publish(created.id, target.path, capability, staging=staging, readonly=options.read_only)
+        return created.id
 
     async def _cluster_uid(self) -> str:
         self._cluster = self._cluster or (await self._client.get(NAMESPACES, "kube-system")).metadata.uid

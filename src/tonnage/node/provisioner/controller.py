@@ -286,7 +286,7 @@ class Provisioner:
         storage_class = self._node.classes.get(name)
         if storage_class is None:
             raise NotFoundError(f"claim {claim.key}: there is no StorageClass {name!r}")
-        if storage_class.provisioner != driver.name:
+        if not driver.serves(storage_class):
             return machine.Plan()
         try:
             request = await planned(claim, storage_class, driver, self._node.scope, self._node.attributes)

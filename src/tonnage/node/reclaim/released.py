@@ -16,6 +16,7 @@ from tonnage.aio.backoff import Backoff
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
 from tonnage.api.kinds import ATTACHMENTS, CLAIMS, VOLUMES
+from tonnage.api.matching import driver_volume
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
 from tonnage.claims.bind import change, find
@@ -120,7 +121,8 @@ class Reclaimer(Reconciler[str]):
         return claim is None or claim.metadata.uid != ref.uid
 
     def _driver(self, volume: PersistentVolume) -> DriverInfo | None:
-        return self._drivers.get(volume.spec.csi.driver) if volume.spec.csi is not None else None
+        found = driver_volume(volume)
+        return self._drivers.get(found[0]) if found is not None else None
 
     def _is_here(self, volume: PersistentVolume, driver: DriverInfo) -> bool:
         """Return whether this node's driver has the volume.
@@ -157,8 +159,9 @@ class Reclaimer(Reconciler[str]):
             await self._let_go(volume)
 
     async def _delete_volume(self, volume: PersistentVolume, driver: DriverInfo) -> None:
-        assert volume.spec.csi is not None
-        await driver.client.delete_volume(volume.spec.csi.volume_handle, secrets=await self._secrets(volume))
+        found = driver_volume(volume)
+        assert found is not None
+        await driver.client.delete_volume(found[1], secrets=await self._secrets(volume))
         log.info("volume deleted volume=%s driver=%s", volume.metadata.name, driver.name)
         self._readings.want(driver.name, freed=True)
 

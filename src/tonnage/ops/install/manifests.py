@@ -62,6 +62,7 @@ class Part:
 PARTS = (
     Part("namespace.yaml"),
     Part("csidriver.yaml"),
+    Part("flex-driver.yaml", lambda chosen: [{}] if chosen.file.get("flexvolume") else []),
     Part("inline-driver.yaml", lambda chosen: _inline_drivers(chosen)),
     Part("content-crd.yaml"),
     Part("class.yaml", lambda chosen: [_class(found) for found in chosen.classes]),
@@ -123,7 +124,9 @@ def _has_scope_policy(chosen: Installation) -> bool:
 
 
 def _common(chosen: Installation) -> Values:
-    drivers = {names.DRIVER: names.TOPOLOGY_NODE, **chosen.drivers}
+    flex = names.FLEX_PROVISIONERS if chosen.file.get("flexvolume") else {}
+    provisioners = {**dict.fromkeys(flex, names.TOPOLOGY_NODE), **chosen.drivers}
+    drivers = {names.DRIVER: names.TOPOLOGY_NODE, **dict.fromkeys(flex.values(), names.TOPOLOGY_NODE), **chosen.drivers}
     labels = {
         "app.kubernetes.io/name": "tonnage",
         "app.kubernetes.io/instance": "tonnage",
@@ -136,8 +139,9 @@ def _common(chosen: Installation) -> Values:
         "kubelet": chosen.file["kubelet"],
         "metricsPort": str(METRICS_PORT),
         "runbooks": RUNBOOKS,
-        "provisioners": _cel(list(drivers)),
+        "provisioners": _cel([names.DRIVER, *sorted(provisioners)]),
         "drivers": _cel(drivers),
+        "flexProvisioners": _cel(flex),
         "secrets": _cel({namespace: list(found) for namespace, found in chosen.secrets.items()}),
         "labels": _yaml(labels),
         "tolerations": _yaml(_EVERYWHERE),
@@ -157,7 +161,7 @@ def _common(chosen: Installation) -> Values:
         "attachSecretReader": _yaml(_attach_secret_reader(chosen)),
         "controllerMounts": _controller_mounts(chosen),
         "controllerVolumes": _controller_volumes(chosen),
-        "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(chosen.drivers.items())]),
+        "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(provisioners.items())]),
         "controllerTemplates": _yaml(
             [f"--node-group-label={label}" for label in chosen.group_labels]
             + [f"--node-template={text}" for text in chosen.templates]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from tonnage.api import matching
+from tonnage.api import matching, names
 from tonnage.api.core import Node, PersistentVolume, PersistentVolumeClaim
 from tonnage.api.pods import Pod
 from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
@@ -117,7 +117,8 @@ class Cluster:
             self._improved(RejectionCause.LIMITS)
 
     def is_registered(self, driver: str) -> bool:
-        """Return whether some node has a CSI driver of that name."""
+        """Return whether some node has a CSI driver of that name, or the one that serves a provisioner of that name."""
+        driver = names.csi_driver(driver)
         return any(driver in drivers for drivers in self._registered.values())
 
     # Pods on nodes

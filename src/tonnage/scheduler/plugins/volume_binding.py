@@ -118,7 +118,6 @@ class VolumeBinding:
     def _compile(self, claim: PersistentVolumeClaim, storage_class: StorageClass) -> Unbound:
         size = matching.requested(claim)
         selected = claim.metadata.annotations.get(names.SELECTED_NODE) or self._published.node_of(claim.metadata.uid)
-        driver = self._objects.drivers.get(storage_class.provisioner)
         return Unbound(
             claim,
             size,
@@ -126,10 +125,22 @@ class VolumeBinding:
             selected,
             searched=not selected and self._static.may_serve(claim),
             provisionable=matching.is_provisionable(storage_class),
-            measured=bool(size) and not selected and driver is not None and driver.spec.storage_capacity,
+            measured=bool(size) and not selected and self._is_measured(storage_class),
             allowed=(lambda labels, node: storage_class.allows(labels)) if storage_class.allowed_topologies else None,
             source=self._source(claim),
         )
+
+    def _is_measured(self, storage_class: StorageClass) -> bool:
+        """Return whether published capacity decides where the class's volumes fit.
+
+        A CSIDriver's name has no slash. A provisioner of FlexVolumes may have one: then it counts what is published,
+        and where nothing is, another program may be that provisioner.
+        """
+        driver = self._objects.drivers.get(storage_class.provisioner)
+        if driver is not None:
+            return driver.spec.storage_capacity
+        is_flex = storage_class.provisioner in names.FLEX_PROVISIONERS
+        return is_flex and self._published.has_offers(storage_class.metadata.name)
 
     def _source(self, claim: PersistentVolumeClaim) -> NodeMatcher | None:
         """Return the nodes of a copy's source.

@@ -73,6 +73,11 @@ def test_room_is_kept_for_nobody_unless_that_is_said() -> None:
         node.merge({"starvation_guard": -1}, {}, POOLS, node="n1")
 
 
+@pytest.mark.parametrize("given", [{}, {"flexvolume": "/plugins"}])
+def test_the_agent_serves_classes_of_flexvolumes_where_the_node_serves_flexvolumes(given: dict[str, str]) -> None:
+    assert node.merge({}, given, [parse("memory,size=1Gi")], node="n").agent.flexvolume is bool(given)
+
+
 def test_an_unknown_binder_is_refused() -> None:
     with pytest.raises(InvalidError, match="bind 'scheduler': want agent or controller"):
         node.merge({"bind": "scheduler"}, {}, POOLS, node="n1")

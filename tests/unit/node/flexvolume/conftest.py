@@ -61,13 +61,15 @@ class FlexNode:
     async def volumes(self) -> list[str]:
         return sorted(volume.name for volume in await self.pool.list())
 
-    async def volume(self, name: str, *, namespace: str = "default", driver: str = "tonnage.dev/local") -> str:
-        """A PersistentVolume of a claim; its uid."""
+    async def volume(
+        self, name: str, *, namespace: str = "default", driver: str = "tonnage.dev/local", handle: str = ""
+    ) -> str:
+        """A PersistentVolume of a claim; its uid. handle: of a volume that was made for the claim."""
         spec: dict[str, Any] = {
             "capacity": {"storage": "1Gi"},
             "accessModes": ["ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Retain",
-            "flexVolume": {"driver": driver},
+            "flexVolume": {"driver": driver, "options": {"volumeHandle": handle} if handle else {}},
             "claimRef": {"namespace": namespace, "name": "c", "uid": "u"},
         }
         made = await self.client.create(VOLUMES, {"metadata": {"name": name}, "spec": spec})

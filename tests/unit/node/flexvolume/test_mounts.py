@@ -6,8 +6,10 @@ import shutil
 from typing import Any
 
 import pytest
-from tests.unit.node.flexvolume.conftest import FlexNode
+from tests.unit.node.flexvolume.conftest import GIB, FlexNode
 
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.errors import CsiError
 from tonnage.errors import InvalidError, TonnageError
 from tonnage.node.flexvolume import mounts as flex_mounts
 from tonnage.node.flexvolume.mounts import MOST
@@ -37,6 +39,32 @@ async def test_a_persistent_volume_is_staged_while_a_pod_has_it(node: FlexNode) 
     await node.unmount("u2", "pv")
     assert node.records() == []
     assert await node.volumes() == [f"flex-{uid}"]
+
+
+async def test_the_volume_of_a_claim_is_the_one_that_its_persistent_volume_names(node: FlexNode) -> None:
+    made = await node.driver.create_volume("pvc-u", GIB, [VolumeCapability()])
+    await node.volume("pv", handle=made.id)
+    await node.mount("u1", "pv", volumeHandle=made.id)
+    assert await node.volumes() == ["pvc-u"]
+    assert node.changes == [], "nothing was made"
+    await node.unmount("u1", "pv")
+    assert (await node.volumes(), node.records()) == (["pvc-u"], [])
+
+
+async def test_a_volume_of_a_claim_that_is_lost_is_not_made_anew(node: FlexNode) -> None:
+    await node.volume("pv", handle="default/pvc-lost")
+    with pytest.raises(CsiError, match="pvc-lost"):
+        await node.mount("u1", "pv", volumeHandle="default/pvc-lost")
+    assert await node.volumes() == []
+    await node.unmount("u1", "pv")
+    assert node.records() == []
+
+
+async def test_a_pod_cannot_name_a_volume(node: FlexNode) -> None:
+    made = await node.driver.create_volume("pvc-u", GIB, [VolumeCapability()])
+    with pytest.raises(CsiError, match="unknown parameter 'volumeHandle'"):
+        await node.mount("u1", "data", size="1Gi", volumeHandle=made.id)
+    assert await node.volumes() == ["pvc-u"]
 
 
 @pytest.mark.parametrize("other", [{"namespace": "theirs"}, {"driver": "example.com/else"}])

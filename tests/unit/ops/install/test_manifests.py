@@ -137,6 +137,20 @@ def test_flexvolumes_have_the_kubelets_folder_and_that_of_their_calls() -> None:
     assert config["flexvolume"] == "/etc/kubernetes/volumeplugins"
 
 
+def test_provisioners_of_flexvolumes_are_known_where_agents_serve_them() -> None:
+    flex = json.dumps(names.FLEX_PROVISIONERS, sort_keys=True, separators=(",", ":"))
+    for node in ({}, {"flexvolume": "/plugins"}):
+        found, text = objects(Installation(node=node)), render(Installation(node=node))
+        container = found["Deployment", "tonnage-controller"]["spec"]["template"]["spec"]["containers"][0]
+        served = {part.removeprefix("--driver=").partition("=")[0] for part in container["args"] if "--driver=" in part}
+        assert served == (set(names.FLEX_PROVISIONERS) if node else set())
+        assert (("CSIDriver", names.FLEX_COUNTED) in found) is bool(node)
+        assert (flex in text) is bool(node)
+        scope = found["MutatingAdmissionPolicy", "tonnage-scope"]["spec"]["matchConditions"][0]["expression"]
+        assert ("tonnage.dev/flex-provisioner" in scope) is bool(node)
+    assert found["CSIDriver", names.FLEX_COUNTED]["spec"]["storageCapacity"]
+
+
 def test_no_folder_is_mounted_in_one_that_is_mounted_with_propagation() -> None:
     """With one, the node would have twice as many mounts there after each start of the agent."""
     below = "/var/lib/kubelet/volumeplugins"

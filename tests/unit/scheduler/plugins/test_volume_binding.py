@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.conftest import CLASS, World
 
 from tonnage.api import names
 from tonnage.api.kinds import STORAGE_CLASSES
@@ -141,6 +141,24 @@ def test_drivers_that_publish_nothing_are_not_measured(world: World) -> None:
     world.claim("c", "900Gi")
 
     assert world.place(world.pod("p", claims=["c"])) == "node-1"
+
+
+@pytest.mark.parametrize(
+    ("published", "decision"),
+    [pytest.param("10Gi", NO_STORAGE, id="counted"), pytest.param("", "node-1", id="of another program")],
+)
+def test_a_provisioner_of_flexvolumes_counts_what_is_published(world: World, published: str, decision: str) -> None:
+    """Its name has a slash, so there is no CSIDriver of that name."""
+    world.node("node-1")
+    body = {"provisioner": "tonnage.dev/flex-provisioner", "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER}
+    world.objects.classes.put(world.read(STORAGE_CLASSES, CLASS, body))
+    if published:
+        world.capacity("node-1", published)
+    world.claim("c", "20Gi")
+
+    assert world.place(world.pod("p", claims=["c"])) == decision
+    world.claim("fits", "4Gi")
+    assert world.place(world.pod("q", claims=["fits"])) == "node-1"
 
 
 def test_several_objects_of_a_class_one_is_enough(stage: Any) -> None:
