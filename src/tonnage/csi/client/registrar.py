@@ -18,6 +18,8 @@ from tonnage.csi.driver.registration import Registration
 from tonnage.errors import InvalidError, PreconditionError, TonnageError, UnavailableError
 
 log = logging.getLogger(__name__)
+_PATIENCE = 5.0
+"""Seconds after which a driver that is not ready is reported, once: its socket may be named wrong."""
 
 
 class Registrar:
@@ -46,7 +48,7 @@ class Registrar:
             await self._made.pop().stop()
 
     async def _register(self, endpoint: Path) -> None:
-        backoff = Backoff(initial=0.05, maximum=10.0)
+        backoff, waited = Backoff(initial=0.05, maximum=10.0), 0.0
         async with CsiClient(endpoint) as client:
             while True:
                 try:
@@ -58,6 +60,11 @@ class Registrar:
                 except TonnageError as failure:
                     pause = backoff.next("")
                     log.info("driver not registered yet socket=%s retry=%.2fs error=%s", endpoint, pause, failure)
+                    if waited < _PATIENCE <= waited + pause:
+                        log.warning(
+                            "driver not registered yet: start it at this socket socket=%s error=%s", endpoint, failure
+                        )
+                    waited += pause
                     await self._clock.sleep(pause)
                     continue
                 else:

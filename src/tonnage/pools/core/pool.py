@@ -674,7 +674,10 @@ def check_undelete(pool: Pool, owner: Mapping[str, str], parameters: Mapping[str
     if not owner.get(UNDELETE):
         return
     if fault := pool.trash_fault():
-        raise InvalidError(f"parameter {UNDELETE}: pool {pool.name!r} ({pool.kind}) cannot have it: {fault}")
+        raise InvalidError(
+            f"parameter {UNDELETE}: pool {pool.name!r} ({pool.kind}) cannot have it: {fault}; "
+            "name another pool with parameter pool, or remove the parameter"
+        )
     if (method := erase_of(parameters)) != "none":
         raise InvalidError(f"parameter {UNDELETE} retains what is deleted, erase={method} erases it: choose one")
 

@@ -51,6 +51,17 @@ async def test_a_driver_that_starts_late_is_registered(folder: Path) -> None:
     assert not list((folder / "reg").iterdir())
 
 
+@pytest.mark.virtual_time
+async def test_a_socket_without_a_driver_is_reported_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    working = asyncio.ensure_future(Registrar([folder / "other.sock"], folder / "reg", clock=RealClock()).run())
+    await asyncio.sleep(1)
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    await asyncio.sleep(100)
+    working.cancel()
+    (said,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said.startswith(f"driver not registered yet: start it at this socket socket={folder}/other.sock error=")
+
+
 async def test_a_driver_with_a_registrar_keeps_it(folder: Path) -> None:
     async with driver(folder, registry=folder / "reg"):
         registrar = Registrar([folder / "other.sock"], folder / "reg", clock=RealClock())

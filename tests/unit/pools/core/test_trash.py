@@ -183,7 +183,7 @@ def test_what_a_class_cannot_have(tmp_path: Path) -> None:
         (f"static:{tmp_path}/a", "its kind keeps no deleted volumes"),
         (f"image:{tmp_path}/b,size=1Gi,sparse=yes,overcommit=2", "overcommit= a disk may get full"),
     ):
-        with pytest.raises(InvalidError, match=why):
+        with pytest.raises(InvalidError, match=f"{why}.*; name another pool with parameter pool, or remove"):
             check_undelete(make(parse(text)), DAY, {})
 
 

@@ -17,6 +17,7 @@ from functools import partial
 import msgspec
 
 from tonnage.api.kinds import SECRETS
+from tonnage.api.names import FLEX_DRIVERS
 from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.paths import Paths, component
 from tonnage.box.kubelet.folder import make_folder, names, remove_empty
@@ -88,7 +89,11 @@ class FlexVolumes:
         Raises NotFoundError (driver, Secret), UnsupportedError, InvalidError, UnavailableError (the driver failed),
         HostError.
         """
-        program = self._program(volume.driver)
+        try:
+            program = self._program(volume.driver)
+        except NotFoundError as failure:
+            advice = "start the box with --compat flexvolume" if volume.driver in FLEX_DRIVERS else "install it there"
+            raise NotFoundError(f"{failure}; {advice}") from failure
         able = await self._probe(volume.driver, program)
         if able.attach:
             raise UnsupportedError(

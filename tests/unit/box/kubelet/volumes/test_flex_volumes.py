@@ -192,6 +192,17 @@ async def test_a_driver_with_no_such_name_reaches_no_file(machine: Any, driver: 
     assert "want <vendor>/<driver>" in (await machine.event("FailedMount")).message
 
 
+@pytest.mark.parametrize(
+    ("driver", "advice"),
+    [(DRIVER, "install it there"), ("tonnage.dev/local", "start the box with --compat flexvolume")],
+)
+async def test_a_driver_that_is_not_installed_is_named_with_what_to_do(machine: Any, driver: str, advice: str) -> None:
+    await machine.pod("p", volumes=[{"name": "data", "flexVolume": {"driver": driver}}])
+    message = (await machine.event("FailedMount")).message
+    assert f"FlexVolume driver {driver} is not installed: there is no file " in message
+    assert message.endswith(f"; {advice}")
+
+
 async def test_a_driver_that_is_gone_keeps_its_pods_until_it_is_back(machine: Any, eventually: Eventually) -> None:
     folder = install(machine)
     await machine.pod("p", volumes=inline())
