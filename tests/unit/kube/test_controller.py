@@ -16,7 +16,8 @@ from tonnage.kube.informer import Informers
 from tonnage.testing.clock import run_virtual
 
 
-async def test_keys_of_changes_are_reconciled(server: ApiServer) -> None:
+@pytest.mark.parametrize("deferred", [False, True])
+async def test_keys_of_changes_are_reconciled(server: ApiServer, *, deferred: bool) -> None:
     client = Client(server.transport())
     informers = Informers(client)
     informer = informers.of(CONFIG_MAPS, namespace="default")
@@ -26,7 +27,7 @@ async def test_keys_of_changes_are_reconciled(server: ApiServer) -> None:
         seen.put_nowait(key)
 
     controller: Controller[str] = Controller("test", reconcile)
-    controller.watch(informer, lambda old, new: [(new or old).key])  # type: ignore[union-attr]
+    controller.watch(informer, lambda old, new: [(new or old).key], deferred=deferred)  # type: ignore[union-attr]
     informers.start()
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         running = tasks.create_task(controller.run())

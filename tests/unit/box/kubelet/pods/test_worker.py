@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.api.kinds import PODS
+from tonnage.errors import HostError
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 
@@ -59,3 +61,33 @@ async def test_what_is_left_out_is_said_once(machine: Any) -> None:
     await machine.phase("p", "Running")
     event = await machine.event("NotSupported")
     assert event.message == "not done by this kubelet: activeDeadlineSeconds"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_volumes_are_unmounted_before_what_containers_left_is_removed(
+    machine: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    runtime, volumes = machine.kubelet.runtime, machine.kubelet.volumes
+    unmount, order = volumes.unmount, []
+
+    async def note(what: str) -> None:
+        order.append(what)
+
+    async def noted(uid: str, **more: Any) -> None:
+        order.append("unmount")
+        if fails and order.count("unmount") == 1:
+            raise HostError("busy")
+        await unmount(uid, **more)
+
+    await machine.volume("a")
+    await machine.pod("p", volumes=CLAIM)
+    await machine.phase("p", "Running")
+    monkeypatch.setattr(runtime, "release", lambda uid: note("release"))
+    monkeypatch.setattr(runtime, "clean", lambda uid: note("clean"))
+    monkeypatch.setattr(volumes, "unmount", noted)
+    await machine.client.delete(PODS, "p", "default")
+    await machine.gone("p")
+    await eventually(lambda: machine.left() == [])
+    rounds = [order[at : at + 3] for at in range(0, len(order), 3)]
+    assert all(one == ["release", "unmount", "clean"] for one in rounds), "also where a volume cannot be unmounted"
+    assert len(rounds) > fails
