@@ -97,7 +97,6 @@ def told(kube: Client, events: EventRecorder) -> Told:
     """All Events so far: (object, type, reason, message)."""
 
     async def read() -> list[tuple[str, str, str, str]]:
-        events._deferred.flush()
         while not events._waiting.empty():
             await events._write(events._waiting.get_nowait())
         found = (await kube.list(kinds.EVENTS)).items

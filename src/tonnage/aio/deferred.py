@@ -16,16 +16,13 @@ _PAUSE, _LATE, _IN_TIME = 0.01, 0.002, 5
 class Deferred(Generic[T]):
     """Passes items on, each once and in their order, when the event loop is free, and after LONGEST at the latest.
 
-    So a burst of work is done before what is only reported of it. len(): items that wait.
+    So a burst of work is done before what is only reported of it.
     """
 
     def __init__(self, pass_on: Callable[[T], None]) -> None:
         self._pass_on = pass_on
         self._items: dict[T, None] = {}
         self._added = asyncio.Event()
-
-    def __len__(self) -> int:
-        return len(self._items)
 
     def add(self, item: T) -> None:
         """Pass the item on later; no second time while it waits. Returns at once."""
@@ -37,14 +34,10 @@ class Deferred(Generic[T]):
         while True:
             await self._added.wait()
             await _free()
-            self.flush()
-
-    def flush(self) -> None:
-        """Pass on at once what waits."""
-        self._added.clear()
-        items, self._items = self._items, {}
-        for item in items:
-            self._pass_on(item)
+            self._added.clear()
+            items, self._items = self._items, {}
+            for item in items:
+                self._pass_on(item)
 
 
 async def _free() -> None:

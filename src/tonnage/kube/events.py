@@ -1,8 +1,7 @@
 """Events: recorded asynchronously, aggregated and rate-limited per object (client-go tools/record).
 
-While the event loop is busy, they are written up to a second late, as nothing waits for them. A repeated event
-increments count on the existing Event. More than 10 similar ones (same object and reason, other messages) within 10
-minutes become one. An object may have a burst of 25 events, and one more every 5 minutes.
+A repeated event increments count on the existing Event. More than 10 similar ones (same object and reason, other
+messages) within 10 minutes become one. An object may have a burst of 25 events, and one more every 5 minutes.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock, rfc3339
-from tonnage.aio.deferred import Deferred
 from tonnage.aio.tasks import KeyedLocks
 from tonnage.api.kinds import EVENTS
 from tonnage.api.meta import ObjectReference, to_builtins
@@ -125,8 +123,7 @@ class EventRecorder:
         self._suffix = suffix
         self._correlator = Correlator()
         self._locks = KeyedLocks()
-        self._waiting: asyncio.Queue[_Report] = asyncio.Queue()
-        self._deferred = Deferred(self._waiting.put_nowait)
+        self._waiting: asyncio.Queue[_Report] = asyncio.Queue(_WAITING)
 
     def record(self, about: ObjectReference, type_: str, reason: str, message: str, *, once: str = "") -> None:
         """Record an event. type_ is Normal or Warning, reason one CamelCase word. Dropped when 5000 are queued.
@@ -136,9 +133,9 @@ class EventRecorder:
         """
         now, moment = self._clock.time(), self._clock.monotonic()
         name = f"{about.name[:_LONGEST_NAME].rstrip('.-')}.{once or self._suffix()}"
-        if len(self._deferred) + self._waiting.qsize() < _WAITING:
-            self._deferred.add(_Report(about, type_, reason, message[:1024], now, moment, name, once))
-        else:
+        try:
+            self._waiting.put_nowait(_Report(about, type_, reason, message[:1024], now, moment, name, once))
+        except asyncio.QueueFull:
             log.debug("event dropped reason=%s object=%s", reason, about.name)
 
     def normal(self, about: ObjectReference, reason: str, message: str) -> None:
@@ -152,7 +149,6 @@ class EventRecorder:
     async def run(self) -> None:
         """Write until cancelled: several at once, but those of one object in order."""
         async with asyncio.TaskGroup() as writers:
-            writers.create_task(self._deferred.run())
             for _ in range(_WRITERS):
                 writers.create_task(self._write_all())
 

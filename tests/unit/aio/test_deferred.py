@@ -49,14 +49,12 @@ async def test_each_item_is_passed_on_once_in_order() -> None:
     deferred, passed, done = _deferred()
     for item in ("b", "a", "b", "c"):
         deferred.add(item)
-    assert len(deferred) == 3
     assert not passed
 
     async with _running(deferred.run()), asyncio.timeout(30):
         await done.wait()
 
     assert passed == ["b", "a", "c"]
-    assert len(deferred) == 0
 
 
 async def test_items_come_after_the_work_of_a_busy_loop() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
@@ -13,7 +12,6 @@ import pytest
 from tests.unit.node.served import ONE, Mounted, ServedNode
 
 from tonnage.aio.clock import RealClock
-from tonnage.aio.deferred import LONGEST
 from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.kube.client import Client
@@ -56,10 +54,9 @@ def scratch_pod(objects: Objects) -> MakePod:
 
 @pytest.fixture
 def all_events(kube: Client) -> AllEvents:
-    """Events as (object, reason, message), with those that are written late."""
+    """Events as (object, reason, message)."""
 
     async def read() -> list[tuple[str, str, str]]:
-        await asyncio.sleep(2 * LONGEST)
         found = (await kube.list(kinds.EVENTS)).items
         return [(e.involved_object.name, e.reason, e.message) for e in found]
 
