@@ -142,8 +142,8 @@ def test_etcd_is_restored_from_a_backup(parts: Parts, nodes: Nodes, tmp_path: Pa
 
         _age(served)
         served.program.start()
-        plane.until("the orphans are told", lambda: "OrphanedVolumes" in served.program.said())
-        ((_, text),) = {e for e in events(plane, "default", node) if e[0] == "OrphanedVolumes"}
+        plane.until("the orphans are told", lambda: "OrphanedVolumes" in dict(events(plane, "default", node)))
+        text = dict(events(plane, "default", node))["OrphanedVolumes"]
         assert all(name in text for name in after.values())
         assert before["old-1"] not in text
         assert sorted(served.orphans()) == sorted(after.values())
