@@ -31,7 +31,7 @@ def capacity(volume: PersistentVolume) -> int:
 
 
 def driver_volume(volume: PersistentVolume) -> tuple[str, str] | None:
-    """Driver and handle of the CSI volume that a PV stands for, also through a FlexVolume of ours; None for none."""
+    """Driver and handle of the CSI volume that a PV refers to, also as a FlexVolume of ours; None for none."""
     csi, flex = volume.spec.csi, volume.spec.flex_volume
     if csi is not None:
         return csi.driver, csi.volume_handle

@@ -124,9 +124,6 @@ def _has_scope_policy(chosen: Installation) -> bool:
 
 
 def _common(chosen: Installation) -> Values:
-    flex = names.FLEX_PROVISIONERS if chosen.file.get("flexvolume") else {}
-    provisioners = {**dict.fromkeys(flex, names.TOPOLOGY_NODE), **chosen.drivers}
-    drivers = {names.DRIVER: names.TOPOLOGY_NODE, **dict.fromkeys(flex.values(), names.TOPOLOGY_NODE), **chosen.drivers}
     labels = {
         "app.kubernetes.io/name": "tonnage",
         "app.kubernetes.io/instance": "tonnage",
@@ -139,9 +136,7 @@ def _common(chosen: Installation) -> Values:
         "kubelet": chosen.file["kubelet"],
         "metricsPort": str(METRICS_PORT),
         "runbooks": RUNBOOKS,
-        "provisioners": _cel([names.DRIVER, *sorted(provisioners)]),
-        "drivers": _cel(drivers),
-        "flexProvisioners": _cel(flex),
+        **_driver_values(chosen),
         "secrets": _cel({namespace: list(found) for namespace, found in chosen.secrets.items()}),
         "labels": _yaml(labels),
         "tolerations": _yaml(_EVERYWHERE),
@@ -161,7 +156,6 @@ def _common(chosen: Installation) -> Values:
         "attachSecretReader": _yaml(_attach_secret_reader(chosen)),
         "controllerMounts": _controller_mounts(chosen),
         "controllerVolumes": _controller_volumes(chosen),
-        "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(provisioners.items())]),
         "controllerTemplates": _yaml(
             [f"--node-group-label={label}" for label in chosen.group_labels]
             + [f"--node-template={text}" for text in chosen.templates]
@@ -176,6 +170,19 @@ def _common(chosen: Installation) -> Values:
         "apiPorts": _yaml([{"port": port, "protocol": "TCP"} for port in API_PORTS]),
         "apiServers": "",
         "moreEgress": "",
+    }
+
+
+def _driver_values(chosen: Installation) -> Values:
+    """Provisioners of classes, and drivers of PVs, that agents may serve: the controller and the policies name them."""
+    flex = names.FLEX_PROVISIONERS if chosen.file.get("flexvolume") else {}
+    provisioners = {**dict.fromkeys(flex, names.TOPOLOGY_NODE), **chosen.drivers}
+    drivers = {names.DRIVER: names.TOPOLOGY_NODE, **dict.fromkeys(flex.values(), names.TOPOLOGY_NODE), **chosen.drivers}
+    return {
+        "provisioners": _cel([names.DRIVER, *sorted(provisioners)]),
+        "drivers": _cel(drivers),
+        "flexProvisioners": _cel(flex),
+        "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(provisioners.items())]),
     }
 
 
