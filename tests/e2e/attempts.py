@@ -44,6 +44,15 @@ class World(Nodes):
         self.plane.create(foreign)
         ours = self.volume(self.mine, name="static-power-free")
         self.plane.create(ours)
+        for node, name in ((self.mine, "power-flex-mine"), (self.other, "power-flex-other")):
+            self.plane.create(self.written(node, name))
+
+    def written(self, node: str, name: str) -> Any:
+        """A PersistentVolume with a FlexVolume as a person writes it."""
+        body = as_flexvolume(self.volume(node, name=name))
+        del body["spec"]["flexVolume"]["options"]
+        body["metadata"] = {"name": name, "labels": {"people/own": "x"}}
+        return body
 
     def pods_claim(self, node: str) -> Any:
         """A claim of an ephemeral volume; its pod waits for ever."""
@@ -166,6 +175,16 @@ def as_flexvolume(body: dict[str, Any], *, driver: str = FLEX_DRIVER, **more: An
     return body
 
 
+def take_over(node: str, **meta: Any) -> dict[str, Any]:
+    """What an agent writes into a PersistentVolume with a FlexVolume that a person wrote."""
+    held = {
+        "labels": {names.NODE_LABEL: node},
+        "annotations": {names.PROVISIONED_BY: names.FLEX_COUNTED},
+        "finalizers": [names.PV_PROTECTION, names.PROVISIONER_FINALIZER],
+    }
+    return {"metadata": {**held, **meta}}
+
+
 DRY = "?dryRun=All"
 GIVEN_BACK = {"type": names.RECLAIMED, "status": "True", "reason": "PodFinished", "message": "its pod has finished"}
 ALLOWED: dict[str, Try] = {
@@ -181,6 +200,7 @@ ALLOWED: dict[str, Try] = {
     "FlexVolume for its claim": lambda w: w.try_(
         "POST", VOLUMES + DRY, changed(w.volume(w.mine, w.claims["mine"]), as_flexvolume)
     ),
+    "FlexVolume that a person wrote": patch(f"{VOLUMES}/power-flex-mine{DRY}", lambda w: take_over(w.mine)),
     "disk that nobody has claimed": lambda w: w.try_("POST", VOLUMES + DRY, w.volume(w.mine)),
     "own finalizer off": patch(lambda w: w.pv(1) + DRY, {"metadata": {"finalizers": [names.PV_PROTECTION]}}),
     "own volume larger": patch(lambda w: w.pv(1) + DRY, {"spec": {"capacity": {"storage": "100Gi"}}}),

@@ -22,6 +22,7 @@ from tests.e2e.attempts import (
     patch,
     put,
     secret,
+    take_over,
     two_terms,
 )
 
@@ -31,7 +32,7 @@ from tonnage.claims.growth import NODE_NOT_REQUIRED
 NOT_ITS_NODE = "may not touch persistentvolumes of another node"
 NOT_SENT = "may not touch a claim that was not sent to it"
 ONLY_BIND = "may send a claim back, bind it or report its growth"
-ONLY_FINALIZER = "takes its own finalizer off"
+ONLY_FINALIZER = "its attributes class or its own finalizer"
 ONLY_TAINT = "only take the start-up taint from its own node"
 NAMED = "named after the uid of its claim"
 OTHER_VOLUME = "gives a claim no other volume"
@@ -143,6 +144,52 @@ REFUSED: dict[str, tuple[str, Try]] = {
     "FlexVolume that has a secret": (
         NO_SECRET,
         create_volume(lambda w, b: as_flexvolume(b, secretRef={"name": "admin", "namespace": "kube-system"})),
+    ),
+    "another's FlexVolume taken over": (
+        NOT_ITS_NODE,
+        patch(f"{VOLUMES}/power-flex-other", lambda w: take_over(w.mine)),
+    ),
+    "another's FlexVolume taken over for it": (
+        NOT_ITS_NODE,
+        patch(f"{VOLUMES}/power-flex-other", lambda w: take_over(w.other)),
+    ),
+    "FlexVolume labelled as another's": (
+        "label persistentvolumes as one of another",
+        patch(f"{VOLUMES}/power-flex-mine", lambda w: take_over(w.other)),
+    ),
+    "FlexVolume taken over with a label more": (
+        ONLY_FINALIZER,
+        patch(
+            f"{VOLUMES}/power-flex-mine",
+            lambda w: take_over(w.mine, labels={names.NODE_LABEL: w.mine, "quota": "free"}),
+        ),
+    ),
+    "FlexVolume taken over without a person's label": (
+        ONLY_FINALIZER,
+        patch(f"{VOLUMES}/power-flex-mine", lambda w: take_over(w.mine, labels={"people/own": None})),
+    ),
+    "FlexVolume taken over with an annotation more": (
+        ONLY_FINALIZER,
+        patch(
+            f"{VOLUMES}/power-flex-mine", lambda w: take_over(w.mine, annotations={names.DELETION_SECRET_NAME: "admin"})
+        ),
+    ),
+    "FlexVolume taken over with a foreign finalizer": (
+        ONLY_FINALIZER,
+        patch(
+            f"{VOLUMES}/power-flex-mine", lambda w: take_over(w.mine, finalizers=[names.PV_PROTECTION, "example.com/x"])
+        ),
+    ),
+    "FlexVolume taken over and to be deleted": (
+        ONLY_FINALIZER,
+        patch(
+            f"{VOLUMES}/power-flex-mine",
+            lambda w: {**take_over(w.mine), "spec": {"persistentVolumeReclaimPolicy": "Delete"}},
+        ),
+    ),
+    "volume taken over that no FlexVolume is": (
+        ONLY_FINALIZER,
+        patch(f"{VOLUMES}/static-power-free", lambda w: take_over(w.mine)),
     ),
     "volume that has a secret staged": (NO_SECRET, secret("nodeStageSecretRef")),
     "volume that has a secret published": (NO_SECRET, secret("nodePublishSecretRef")),

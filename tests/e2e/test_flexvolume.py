@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import time
 from typing import Any
 
 import pytest
@@ -12,8 +11,6 @@ from cluster.node import PLUGINS
 from tests.e2e import pods
 from tests.e2e.machines import SYSTEM, Machines
 from tests.e2e.processes import until
-
-from tonnage.node.orphans import AGE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1200)]
 DRIVER = "tonnage.dev/local"
@@ -71,7 +68,6 @@ def test_an_inline_volume_has_its_size_and_goes_with_its_pod(machines: Machines,
 def test_a_persistent_volume_outlives_pods_and_the_kubelet(machines: Machines) -> None:
     plane, node = machines.plane, machines.names[0]
     plane.apply(*_persistent("kept", node))
-    made = time.monotonic()
     with pods.removed(machines, "pod/second", "pod/first", "pvc/kept", "pv/kept"):
         volume = {"persistentVolumeClaim": {"claimName": "kept"}}
         plane.apply(_pod("first", volume))
@@ -88,9 +84,7 @@ def test_a_persistent_volume_outlives_pods_and_the_kubelet(machines: Machines) -
         plane.kubectl("delete", "pod", "second", "--timeout=120s")
         assert machines.capacities()[node] == pods.WHOLE - 256 * MIB
         plane.kubectl("delete", "pvc/kept", "pv/kept", "--timeout=120s")
-        time.sleep(max(0.0, made + 1.5 * AGE - time.monotonic()))
-        machines.restart_agents()
-        until(plane, "the first sweep deletes the volume", lambda: machines.capacities()[node] == pods.WHOLE)
+        until(plane, "the agent deletes the volume", lambda: machines.capacities()[node] == pods.WHOLE)
         assert PLUGINS not in machines.inside(node, "cat /proc/self/mountinfo"), "agents leave no mount there"
 
 

@@ -151,6 +151,26 @@ def test_a_persistent_volume_keeps_its_data(
     box.kubectl("delete", "pv", name)
 
 
+@pytest.mark.parametrize("last", ["Delete", "Retain"])
+def test_its_policy_at_the_end_decides(box: Cluster, last: str) -> None:
+    there = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-1"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [there]}]}}
+    spec = {"persistentVolumeReclaimPolicy": "Delete", "nodeAffinity": affinity}
+    apply(box, *persistent("ends", {"driver": "tonnage.dev/local"}, **spec))
+    run(box, pod("p", claimed("ends")))
+    volume = f"flex-{box.kubectl('get', 'pv', 'ends', '-o', 'jsonpath={.metadata.uid}')}"
+    end(box, "p")
+    policy = json.dumps({"spec": {"persistentVolumeReclaimPolicy": last}})
+    box.kubectl("patch", "pv", "ends", "-p", policy)
+    box.kubectl("delete", "pvc", "ends-claim", "--timeout=60s")
+    if last == "Delete":
+        box.kubectl("wait", "--for=delete", "pv/ends", "--timeout=60s")
+        assert volume not in str(volumes(box))
+        return
+    box.kubectl("delete", "pv", "ends", "--timeout=60s")
+    assert volume in str(volumes(box)), "an orphan"
+
+
 def test_an_inline_volume_never_gets_the_volume_of_another_namespace(box: Cluster) -> None:
     apply(box, *persistent("theirs", {"driver": "tonnage.dev/local"}))
     run(box, pod("owner", claimed("theirs")))

@@ -146,7 +146,8 @@ class _Parts:
     def flexvolume(self, driver: NodeDriver, agent: NodeAgent, kubelet: Kubelet) -> FlexService:
         state = self.root / "plugins" / names.DRIVER
         places = FlexPlaces(Path(kubelet.paths.flexvolume), self.root, state, self.sockets / "flex")
-        return FlexService(driver.clients()[0], self.client, places, clock=self.clock, changed=agent.refresh)
+        client = driver.clients()[0]
+        return FlexService(client, self.client, self.name, places, clock=self.clock, changed=agent.refresh)
 
 
 class BoxNode:

@@ -183,9 +183,6 @@ class Sweep:
             return Verdict.FOREIGN
         if age_of(record.get(_CREATED, ""), self._clock) < AGE:
             return Verdict.YOUNG
-        if cluster and names.flex_uid(volume.id):  # its PV is gone: the caller has listed them
-            goes = record.get(names.PARAM_RECLAIM) == "Delete" and not self._went_back
-            return Verdict.LEFTOVER if goes else Verdict.ORPHAN
         if not cluster or not claim_uid(volume):
             return Verdict.ORPHAN
         namespace, name = record.get(names.CSI_PVC_NAMESPACE, ""), record.get(names.CSI_PVC_NAME, "")

@@ -96,6 +96,7 @@ class NodeProcess:
         return FlexService(
             self.driver.client(),
             self._client,
+            config.driver.node_name,
             FlexPlaces(plugins, config.kubelet, config.driver.state),
             clock=self._clock,
             changed=lambda: self.driver.on_inline(),

@@ -37,8 +37,8 @@ class FakeNode:
 
     async def start_agent(self, **options: Any) -> NodeAgent:
         """Start an agent that works only when something happens. options: other fields of its AgentConfig."""
-        given = {"scope": "label", "capacity": "exact", "poll": 0, "sweep_every": 0, **options}
-        config = AgentConfig(self.name, cluster_uid="cluster-1", endpoints=tuple(self.driver.endpoints), **given)
+        usual = {"cluster_uid": "cluster-1", "scope": "label", "capacity": "exact", "poll": 0, "sweep_every": 0}
+        config = AgentConfig(self.name, endpoints=tuple(self.driver.endpoints), **{**usual, **options})
         agent = NodeAgent(self.client, config, clock=LoopClock())
         self.driver.on_unstaged = agent.unstaged
         self.agents.append(agent)

@@ -1,8 +1,9 @@
 """Mounts and unmounts FlexVolumes: each is a volume of the driver, inline or of a PersistentVolume.
 
 An inline one ends with its unmount. A PersistentVolume that was made for a claim names its volume, which is never made
-here. That of another one is named after the uid of that object, so another object of the same name never gets its data.
-Unmount needs nothing but the record that mount wrote first.
+here. That of another one is named after the uid of that object, so another object of the same name never gets its data;
+with the reclaim policy Delete, the object first gets our finalizer, so that the reclaim controller deletes the volume
+by the policy of that moment. Unmount needs nothing but the record that mount wrote first.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 
 import msgspec
@@ -21,10 +23,10 @@ from tonnage.api import names, quantity
 from tonnage.api.core import PersistentVolume
 from tonnage.api.kinds import NAMESPACES, VOLUMES
 from tonnage.api.matching import driver_volume
-from tonnage.claims.bind import find
+from tonnage.claims.bind import change, find
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.errors import InvalidError, TonnageError, host_errors
+from tonnage.errors import ApiError, InvalidError, TonnageError, host_errors
 from tonnage.host import mount
 from tonnage.host.descriptor import closing
 from tonnage.kube.client import Client
@@ -44,15 +46,22 @@ class FlexRecord(msgspec.Struct, frozen=True):
 
 
 class FlexMounts:
-    """FlexVolumes of one node.
+    """FlexVolumes of a node.
 
     driver: the CSI driver. state: its folder, below the kubelet's. changed: called when a volume was made.
     """
 
     def __init__(
-        self, driver: CsiClient, client: Client, *, kubelet: Path, state: Path, changed: Callable[[], None]
+        self,
+        driver: CsiClient,
+        client: Client,
+        node: str,
+        *,
+        kubelet: Path,
+        state: Path,
+        changed: Callable[[], None],
     ) -> None:
-        self._driver, self._client, self._kubelet = driver, client, kubelet
+        self._driver, self._client, self._node, self._kubelet = driver, client, node, kubelet
         self._state, self._changed = state / "flexvolume", changed
         self._locks = KeyedLocks()
         self._cluster = ""
@@ -114,12 +123,9 @@ class FlexMounts:
 
     async def _create(self, options: FlexOptions, volume: PersistentVolume, capability: VolumeCapability) -> str:
         """Find or create the volume of a PersistentVolume that a person wrote; return its id."""
+        await self._hold(volume)
         size = options.size or quantity.to_bytes(volume.spec.capacity.get("storage", "0"))
-        parameters = {
-            **_safe(options),
-            names.PARAM_CLUSTER: await self._cluster_uid(),
-            names.PARAM_RECLAIM: volume.spec.persistent_volume_reclaim_policy,
-        }
+        parameters = {**_safe(options), names.PARAM_CLUSTER: await self._cluster_uid()}
         name = names.flex_volume(volume.metadata.uid)
         created = await self._driver.create_volume(name, size, [capability], parameters=parameters)
         self._changed()
@@ -128,6 +134,36 @@ class FlexMounts:
     async def _cluster_uid(self) -> str:
         self._cluster = self._cluster or (await self._client.get(NAMESPACES, "kube-system")).metadata.uid
         return self._cluster
+
+    async def _hold(self, volume: PersistentVolume) -> None:
+        """Make a PersistentVolume of this node one that the reclaim controller deletes, if its policy is Delete.
+
+        Not one that several nodes may mount: each has its own volume, and one label cannot name them all.
+        """
+
+        def held(now: PersistentVolume) -> dict[str, object] | None:
+            has = names.PROVISIONER_FINALIZER in now.metadata.finalizers
+            if has or now.metadata.deleting or now.spec.persistent_volume_reclaim_policy != "Delete":
+                return None
+            meta = {
+                "labels": {names.NODE_LABEL: names.label_value(self._node)},
+                "annotations": {names.PROVISIONED_BY: names.FLEX_COUNTED},
+                "finalizers": [*now.metadata.finalizers, names.PROVISIONER_FINALIZER],
+            }
+            return {"metadata": meta}
+
+        if not _is_only_on(volume, self._node):
+            return
+        try:
+            await change(self._client, VOLUMES, volume, held)
+        except ApiError as failure:
+            if failure.code != HTTPStatus.FORBIDDEN:
+                raise
+            log.warning(
+                "persistentvolume %s: its volume stays when it is deleted: %s; apply the manifests of this version",
+                volume.metadata.name,
+                failure,
+            )
 
     async def _unmount(self, target: Path) -> None:
         record = self._read(self._record(target))
@@ -207,6 +243,18 @@ class FlexMounts:
             if record is not None:
                 found.append(record)
         return found
+
+
+def _is_only_on(volume: PersistentVolume, node: str) -> bool:
+    """Return whether the affinity of a PV names this node and no other, as the policies of agents require."""
+    affinity = volume.spec.node_affinity
+    terms = affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else []
+    return len(terms) == 1 and any(
+        one.key in (names.TOPOLOGY_NODE, names.HOSTNAME_LABEL)
+        and one.operator == "In"
+        and one.values in ([node], [names.label_value(node)])
+        for one in terms[0].match_expressions
+    )
 
 
 def _safe(options: FlexOptions) -> dict[str, str]:

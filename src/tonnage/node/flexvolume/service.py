@@ -31,13 +31,20 @@ class FlexPlaces:
 
 
 class FlexService:
-    """Runs until cancelled. driver: the CSI driver. changed: called when a volume was made."""
+    """Runs until cancelled. driver: the CSI driver of a node. changed: called when a volume was made."""
 
     def __init__(
-        self, driver: CsiClient, client: Client, places: FlexPlaces, *, clock: Clock, changed: Callable[[], None]
+        self,
+        driver: CsiClient,
+        client: Client,
+        node: str,
+        places: FlexPlaces,
+        *,
+        clock: Clock,
+        changed: Callable[[], None],
     ) -> None:
         self._places, self._clock = places, clock
-        self._mounts = FlexMounts(driver, client, kubelet=places.kubelet, state=places.state, changed=changed)
+        self._mounts = FlexMounts(driver, client, node, kubelet=places.kubelet, state=places.state, changed=changed)
         self._calls = FlexSpool(places.spool, places.kubelet, self._mounts.serve)
 
     async def run(self) -> None:

@@ -122,7 +122,19 @@ class Reclaimer(Reconciler[str]):
 
     def _driver(self, volume: PersistentVolume) -> DriverInfo | None:
         found = driver_volume(volume)
+        if found is None and _is_written_flex(volume):
+            return self._drivers.get(names.DRIVER)
         return self._drivers.get(found[0]) if found is not None else None
+
+    async def _handles(self, volume: PersistentVolume, driver: DriverInfo) -> list[str]:
+        """Return the handles of the PV's volume; that of a FlexVolume that a person wrote has its uid in the name.
+
+        Its pool may be the default one of another day, so all are searched.
+        """
+        if (found := driver_volume(volume)) is not None:
+            return [found[1]]
+        uid = volume.metadata.uid
+        return [one.id for one in await driver.client.list_volumes() if names.flex_uid(one.id) == uid]
 
     def _is_here(self, volume: PersistentVolume, driver: DriverInfo) -> bool:
         """Return whether this node's driver has the volume.
@@ -132,7 +144,7 @@ class Reclaimer(Reconciler[str]):
         affinity = volume.spec.node_affinity
         if affinity is None or affinity.required is None:
             return True  # reachable from every node: the label says which agent made it
-        return node_matcher(affinity.required)(driver.segment, self._node)
+        return node_matcher(affinity.required)({names.HOSTNAME_LABEL: self._node, **driver.segment}, self._node)
 
     async def _delete(self, volume: PersistentVolume, driver: DriverInfo) -> None:
         uid, storage_class = volume.metadata.uid, volume.spec.storage_class_name
@@ -159,9 +171,8 @@ class Reclaimer(Reconciler[str]):
             await self._let_go(volume)
 
     async def _delete_volume(self, volume: PersistentVolume, driver: DriverInfo) -> None:
-        found = driver_volume(volume)
-        assert found is not None
-        await driver.client.delete_volume(found[1], secrets=await self._secrets(volume))
+        for handle in await self._handles(volume, driver):
+            await driver.client.delete_volume(handle, secrets=await self._secrets(volume))
         log.info("volume deleted volume=%s driver=%s", volume.metadata.name, driver.name)
         self._readings.want(driver.name, freed=True)
 
@@ -222,9 +233,15 @@ def _is_due(volume: PersistentVolume) -> bool:
 
 
 def _is_unwanted(volume: PersistentVolume) -> bool:
-    """Return whether a pre-provisioned PV was deleted before it was bound."""
-    ahead = names.DISK in volume.metadata.annotations and volume.spec.claim_ref is None
-    return ahead and volume.metadata.deleting
+    """Return whether a PV that was not made for a claim was deleted while it has none."""
+    ahead = names.DISK in volume.metadata.annotations or _is_written_flex(volume)
+    return ahead and volume.spec.claim_ref is None and volume.metadata.deleting
+
+
+def _is_written_flex(volume: PersistentVolume) -> bool:
+    """Return whether a person wrote the PV, with a FlexVolume of ours."""
+    flex = volume.spec.flex_volume
+    return flex is not None and flex.driver in names.FLEX_DRIVERS and driver_volume(volume) is None
 
 
 def _keeps_needlessly(volume: PersistentVolume) -> bool:

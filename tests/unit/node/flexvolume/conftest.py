@@ -62,7 +62,13 @@ class FlexNode:
         return sorted(volume.name for volume in await self.pool.list())
 
     async def volume(
-        self, name: str, *, namespace: str = "default", driver: str = "tonnage.dev/local", handle: str = ""
+        self,
+        name: str,
+        *,
+        namespace: str = "default",
+        driver: str = "tonnage.dev/local",
+        handle: str = "",
+        **more: Any,
     ) -> str:
         """A PersistentVolume of a claim; its uid. handle: of a volume that was made for the claim."""
         spec: dict[str, Any] = {
@@ -71,6 +77,7 @@ class FlexNode:
             "persistentVolumeReclaimPolicy": "Retain",
             "flexVolume": {"driver": driver, "options": {"volumeHandle": handle} if handle else {}},
             "claimRef": {"namespace": namespace, "name": "c", "uid": "u"},
+            **more,
         }
         made = await self.client.create(VOLUMES, {"metadata": {"name": name}, "spec": spec})
         return made.metadata.uid
@@ -89,7 +96,9 @@ async def node(tmp_path: Path) -> AsyncIterator[FlexNode]:
     pool = FakePool("default", 100 * GIB)
     driver = Driver("node-1", {"default": pool}, tmp_path / "state")
     calls, changes = local_client(driver), list[int]()
-    mounts = FlexMounts(calls, client, kubelet=tmp_path, state=tmp_path / "state", changed=lambda: changes.append(1))
+    mounts = FlexMounts(
+        calls, client, "node-1", kubelet=tmp_path, state=tmp_path / "state", changed=lambda: changes.append(1)
+    )
     made = FlexNode(tmp_path, client, pool, calls, mounts, changes)
     yield made
     await server.stop()

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from tests.unit.node.flexvolume.conftest import GIB, FlexNode
 
+from tonnage.api import names
+from tonnage.api.kinds import VOLUMES
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import CsiError
-from tonnage.errors import InvalidError, TonnageError
+from tonnage.errors import ApiError, InvalidError, TonnageError
 from tonnage.node.flexvolume import mounts as flex_mounts
 from tonnage.node.flexvolume.mounts import MOST
 
@@ -39,6 +41,65 @@ async def test_a_persistent_volume_is_staged_while_a_pod_has_it(node: FlexNode) 
     await node.unmount("u2", "pv")
     assert node.records() == []
     assert await node.volumes() == [f"flex-{uid}"]
+
+
+def _on(*nodes: str, key: str = "kubernetes.io/hostname") -> dict[str, Any]:
+    there = {"key": key, "operator": "In", "values": list(nodes)}
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [there]}]}}
+
+
+@pytest.mark.parametrize("key", ["kubernetes.io/hostname", "topology.tonnage.dev/node"])
+async def test_one_of_policy_delete_is_held_before_its_volume_exists(
+    node: FlexNode, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    await node.volume("pv", persistentVolumeReclaimPolicy="Delete", nodeAffinity=_on("node-1", key=key))
+
+    async def killed(*_given: Any, **_more: Any) -> None:
+        raise TonnageError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node.driver, "create_volume", killed)
+        with pytest.raises(TonnageError):
+            await node.mount("u1", "pv")
+    held = (await node.client.get(VOLUMES, "pv")).metadata
+    assert held.finalizers[-1] == names.PROVISIONER_FINALIZER
+    assert held.labels[names.NODE_LABEL] == "node-1"
+    assert held.annotations[names.PROVISIONED_BY] == "flex.tonnage.dev"
+    await node.mount("u1", "pv")
+    await node.mount("u2", "pv")
+    assert (await node.client.get(VOLUMES, "pv")).metadata.resource_version == held.resource_version, "written once"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"persistentVolumeReclaimPolicy": "Retain", "nodeAffinity": _on("node-1")},
+        {"persistentVolumeReclaimPolicy": "Delete"},
+        {"persistentVolumeReclaimPolicy": "Delete", "nodeAffinity": _on("node-1", "node-2")},
+        {"persistentVolumeReclaimPolicy": "Delete", "nodeAffinity": _on("node-2")},
+    ],
+    ids=["retained", "anywhere", "two nodes", "another node"],
+)
+async def test_another_one_is_not_held(node: FlexNode, more: dict[str, Any]) -> None:
+    uid = await node.volume("pv", **more)
+    await node.mount("u1", "pv")
+    assert await node.volumes() == [f"flex-{uid}"]
+    assert names.PROVISIONER_FINALIZER not in (await node.client.get(VOLUMES, "pv")).metadata.finalizers
+
+
+async def test_one_that_may_not_be_held_is_mounted(
+    node: FlexNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await node.volume("pv", persistentVolumeReclaimPolicy="Delete", nodeAffinity=_on("node-1"))
+
+    async def refused(*_given: Any, **_more: Any) -> None:
+        failure = ApiError("policy of an older version")
+        failure.code = 403
+        raise failure
+
+    monkeypatch.setattr(node.client, "patch", refused)
+    await node.mount("u1", "pv")
+    assert "persistentvolume pv: its volume stays" in caplog.text
 
 
 async def test_the_volume_of_a_claim_is_the_one_that_its_persistent_volume_names(node: FlexNode) -> None:

@@ -19,7 +19,7 @@ async def test_the_installed_program_reaches_the_driver(node: FlexNode, tmp_path
     places = FlexPlaces(tmp_path / "exec", node.kubelet, node.kubelet / "state", tmp_path / "flex")
     await node.mount("gone", "data", size="1Gi")
     shutil.rmtree(node.kubelet / "pods" / "gone")
-    service = FlexService(node.driver, node.client, places, clock=RealClock(), changed=lambda: None)
+    service = FlexService(node.driver, node.client, "node-1", places, clock=RealClock(), changed=lambda: None)
     tasks = Background("service")
     tasks.start(service.run())
     program = path_of(places.plugins, "tonnage.dev/local")
