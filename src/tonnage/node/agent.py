@@ -48,8 +48,8 @@ from tonnage.node.provisioner.controller import Provisioner
 from tonnage.node.provisioner.state import ClaimTable
 from tonnage.node.reclaim.finished import FinishedReclaimer
 from tonnage.node.reclaim.released import Reclaimer
-from tonnage.node.snapshots.groups import GroupSnapshotter
-from tonnage.node.snapshots.single import Snapshotter
+from tonnage.node.snapshots.groups import group_snapshotter
+from tonnage.node.snapshots.single import snapshotter
 from tonnage.node.startup_taint import StartupTaint
 from tonnage.node.static_pvs import Publication
 from tonnage.node.watch_scope import ClaimScope
@@ -231,8 +231,8 @@ class NodeAgent:
         self.attributes = AttributesModifier(self.context, informers)
         self.health = VolumeHealth(self.context, POLLS * config.poll)
         self.publication = Publication(self.context, informers)
-        self.snapshotter = Snapshotter(self.context, informers)
-        self.groups = GroupSnapshotter(self.context, informers)
+        self.snapshotter = snapshotter(self.context, informers)
+        self.groups = group_snapshotter(self.context, informers)
         self.reclaimer.on_lost = lambda: self.sweep.want()
         self.capacity = CapacityPublisher(client, informers, self._events, config, self.readings, clock)
         self.sweep = Sweep(self.context, config, self.provisioner)

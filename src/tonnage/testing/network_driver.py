@@ -234,5 +234,7 @@ async def serve(state: Path, sockets: dict[str, Path]) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit("usage: python -m tonnage.testing.network_driver STATE NODE=SOCKET...")
     pairs = (text.partition("=") for text in sys.argv[2:])
     asyncio.run(serve(Path(sys.argv[1]), {node: Path(socket) for node, _, socket in pairs}))

@@ -1,4 +1,4 @@
-"""What the loops of single and of group snapshots share: classes, Secrets, refusals, and contents that no node owns.
+"""What single and group snapshots share beyond their loop: classes, Secrets, refusals, contents that no node owns.
 
 Both kinds of content have the same labels and the same life; Requests says what differs. A driver that has no capacity
 is asked again when a pool has more free bytes, not by a timer.
@@ -50,15 +50,22 @@ C = TypeVar("C", VolumeSnapshotContent, VolumeGroupSnapshotContent)
 
 @dataclass(frozen=True)
 class Requests(Generic[C]):
-    """A kind of content. user: what it is made for. source: handles of the volumes that it is to be made of."""
+    """A kind of content.
+
+    user: what it is made for. source: handles of the volumes that it is to be made of. recorded: handle in its status,
+    "" for none. not_made, not_deleted: reasons of Events. what: of messages.
+    """
 
     contents: Kind[C]
     user: Kind[Any]
-    reason: str
-    verb: str
+    what: str
+    not_made: str
+    not_deleted: str
+    finalizer: str
+    being_deleted: str
     reference: Callable[[C], ObjectReference]
     source: Callable[[C], Sequence[str]]
-    being_deleted: str
+    recorded: Callable[[C], str]
 
 
 async def parameters_of(client: Client, kind: Kind[S], name: str, driver: DriverInfo) -> dict[str, str]:
@@ -201,7 +208,7 @@ class Refusals(Generic[C]):
         if is_new:  # of a full pool only the numbers differ
             error = {"message": text, "time": rfc3339(self._node.clock.time())}
             await write({"readyToUse": False, "error": error})
-        self.tell(content, self._requests.reason, f"{self._requests.verb}: {text}", kind_of(failure))
+        self.tell(content, self._requests.not_made, self.sentence(text), kind_of(failure))
         if content.key in self._full and code is Code.RESOURCE_EXHAUSTED:
             return None
         if isinstance(failure, NotFoundError):
@@ -209,6 +216,10 @@ class Refusals(Generic[C]):
         if code not in (None, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.RESOURCE_EXHAUSTED):
             raise failure
         return after
+
+    def sentence(self, cause: str) -> str:
+        """The text of an Event about a creation."""
+        return f"Failed to create {self._requests.what}: {cause}"
 
     async def _lack(self, content: C, driver: DriverInfo, text: str) -> tuple[str, dict[str, int]]:
         """The text with numbers, and the free bytes of each pool; none where the driver does not tell them."""

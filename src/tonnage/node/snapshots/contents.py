@@ -1,0 +1,246 @@
+"""Loop over the contents of one node, of single or of group snapshots: takes them, has them made ready, deletes them.
+
+The snapshot controller of the cluster makes the contents, with our label where it knows the node. A content without the
+label is taken by the agent that certainly has its volumes or snapshots: it writes the label first. No annotation marks
+a creation under way: a snapshot's name comes from the uid of the object that asked for it, so each call may be
+repeated, and a deletion calls the driver by that name.
+
+Invariant: a content loses its finalizer only when what it has is certainly gone, is to be retained, or never was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from tonnage.aio.backoff import Backoff
+from tonnage.api.core import PersistentVolume
+from tonnage.api.group_snapshot import VolumeGroupSnapshotContent
+from tonnage.api.kinds import VOLUMES, Kind
+from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshotContent
+from tonnage.claims.bind import change, find
+from tonnage.claims.node_scope import DriverInfo
+from tonnage.csi.client.types import ListedGroup, ListedSnapshot
+from tonnage.csi.errors import CsiError
+from tonnage.errors import (
+    ApiConflictError,
+    ApiNotFoundError,
+    InUseError,
+    InvalidError,
+    NotFoundError,
+    TonnageError,
+    UnavailableError,
+)
+from tonnage.kube.cache import Cache
+from tonnage.kube.controller import Reconciler
+from tonnage.kube.informer import Informer, Informers
+from tonnage.node.provisioner.context import NodeContext
+from tonnage.node.snapshots.shared import (
+    BY_HANDLE,
+    LOOK_EVERY,
+    NOTHING_MADE,
+    RETRY_MAX,
+    RETRY_START,
+    WORKERS,
+    Abandoned,
+    Refusals,
+    Requests,
+    handle_of,
+    is_released,
+    kind_of,
+    without,
+)
+
+C = TypeVar("C", VolumeSnapshotContent, VolumeGroupSnapshotContent)
+M = TypeVar("M", ListedSnapshot, ListedGroup)
+
+
+class SnapshotCalls(Protocol[C, M]):
+    """What differs between single and group snapshots: the driver's calls, and what a content says."""
+
+    requests: Requests[C]
+    refusals: Refusals[C]
+
+    def is_due(self, content: C) -> bool:
+        """Whether there is something to do, as far as the content tells."""
+
+    def shape(self, content: C) -> object:
+        """What a change must differ in to be looked at; our own writes do not."""
+
+    def is_to_make(self, content: C) -> bool:
+        """Whether its snapshot is to be made, not found."""
+
+    async def is_here(self, content: C, driver: DriverInfo) -> bool:
+        """Whether the content is of this node: its volumes or snapshots are here. Raises CsiError."""
+
+    def may_appear(self, content: C) -> bool:
+        """Whether what makes it one of this node may come without an event."""
+
+    async def create(self, content: C, driver: DriverInfo) -> M:
+        """Make its snapshot. Idempotent. Raises CsiError; as NOTHING_MADE for what is not asked of the driver."""
+
+    async def find(self, content: C, driver: DriverInfo) -> M:
+        """Find its snapshot, which was there before. Raises as create()."""
+
+    def status_of(self, made: M, now: float) -> dict[str, Any]:
+        """The content's status with a snapshot. now: seconds since the epoch."""
+
+    async def undo(self, content: C, driver: DriverInfo, made: M) -> None:
+        """Delete a snapshot whose content went while it was made: nothing names it any more. Raises CsiError."""
+
+    def retry(self, failure: CsiError) -> float | None:
+        """Seconds until a creation that failed is repeated, None for the back-off."""
+
+    async def delete(self, content: C, driver: DriverInfo) -> None:
+        """Delete what the content has, unless another content has it too. Raises CsiError, InUseError."""
+
+
+class ContentLoop(Reconciler[str], Generic[C, M]):
+    """Loop over the contents of this node, and over those that have no node yet. Keys are their names.
+
+    Ignored: changes of status, also by our own writes; a driver that refused is asked again by the back-off.
+    """
+
+    def __init__(self, name: str, node: NodeContext, informers: Informers, calls: SnapshotCalls[C, M]) -> None:
+        super().__init__(name, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX))
+        self._node, self._client, self._informers = node, node.client, informers
+        self._calls: SnapshotCalls[C, M] = calls
+        self._requests: Requests[C] = calls.requests
+        self._kind: Kind[C] = calls.requests.contents
+        self._own: Informer[C] = informers.of(self._kind, labels=f"{MANAGED_BY}={node.scope.label}", optional=True)
+        self._unowned: Cache[C] | None = None
+        self._refusals: Refusals[C] = calls.refusals
+        self._abandoned = Abandoned(node)
+        self.watch(self._own, self._changed)
+        node.volumes.add_index(BY_HANDLE, handle_of)
+        node.drivers.on_add(lambda _: self._look_at_all())
+        node.readings.on_reading(self._wake_full)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self._own.wait_served()  # without the kind: one look each minute, not two
+        if self._unowned is None:
+            # By label, though contents are few: those of other nodes would reach each agent of a large cluster.
+            unowned = self._informers.of(self._kind, labels=f"!{MANAGED_BY}", optional=True)
+            unowned.cache.add_index(BY_HANDLE, self._sources_of)
+            self._unowned = self.watch(unowned, self._changed)
+            self.watch(self._informers.of(VOLUMES, labels=self._node.scope.selector), self._volume_added)
+        await super().run()
+
+    def _sources_of(self, content: C) -> Iterable[str]:
+        return [f"{content.spec.driver} {handle}" for handle in self._requests.source(content)]
+
+    def _changed(self, old: C | None, new: C | None) -> Iterable[str]:
+        if new is None:
+            if old is not None and self._own.cache.get(old.key) is None:
+                self._refusals.forget(old.key)
+                self._abandoned.forget(old.key)
+            return ()
+        calls = self._calls
+        if not calls.is_due(new) or (old is not None and calls.shape(old) == calls.shape(new)):
+            return ()
+        return (new.key,)
+
+    def _volume_added(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[str]:
+        """Look at contents without a node: the volume may be the source of one, or the last that it lacks."""
+        if old is not None or new is None or self._unowned is None:
+            return ()
+        return [content.key for key in handle_of(new) for content in self._unowned.by(BY_HANDLE, key)]
+
+    def _look_at_all(self) -> None:
+        for content in (*self._own.cache, *(self._unowned or ())):
+            if self._calls.is_due(content):
+                self.enqueue(content.key)
+
+    def _wake_full(self) -> None:
+        for key in self._refusals:
+            self.enqueue(key)
+
+    async def reconcile(self, key: str) -> float | None:
+        """Take, make ready or delete one content. Idempotent."""
+        content = self._own.cache.get(key)
+        if content is None:
+            return await self._take(key)
+        driver = self._node.drivers.get(content.spec.driver)
+        if driver is None or not self._calls.is_due(content):
+            return None
+        if content.metadata.deleting:
+            return await self._delete(content, driver)
+        return await self._make_ready(content, driver)
+
+    async def _take(self, key: str) -> float | None:
+        """Label a content of this node that has no label. A test of its version makes one owner certain."""
+        content = self._unowned.get(key) if self._unowned is not None else None
+        driver = self._node.drivers.get(content.spec.driver) if content is not None else None
+        if content is None or driver is None:
+            return None
+        meta = content.metadata
+        if not await self._calls.is_here(content, driver):
+            if not meta.deleting or self._requests.recorded(content):
+                return RETRY_MAX if self._calls.may_appear(content) else None
+            if wait := self._abandoned.left(content):
+                return wait
+        labels = {"metadata": {"labels": {MANAGED_BY: self._node.scope.label}}}
+        with suppress(ApiNotFoundError):
+            await self._client.patch(self._kind, meta.name, labels, resource_version=meta.resource_version)
+        return None
+
+    async def _make_ready(self, content: C, driver: DriverInfo) -> float | None:
+        calls, is_new = self._calls, self._calls.is_to_make(content)
+        if await self._refusals.is_full(content, driver):
+            return None
+        try:
+            made = await (calls.create(content, driver) if is_new else calls.find(content, driver))
+        except (CsiError, *NOTHING_MADE) as failure:
+            return await self._refused(content, driver, failure)
+        self._refusals.forget(content.key)
+        if is_new:
+            self._node.readings.want(driver.name)  # before it is reported: others may ask for that capacity now
+        if not await self._write(content, calls.status_of(made, self._node.clock.time())):
+            if is_new:
+                await calls.undo(content, driver, made)
+            return None
+        if not made.ready:
+            raise UnavailableError(f"{self._requests.what} {made.id} of content {content.key} is not ready yet")
+        return None
+
+    async def _refused(self, content: C, driver: DriverInfo, failure: TonnageError) -> float | None:
+        try:
+            return await self._refusals.refused(content, driver, failure, partial(self._write, content))
+        except CsiError as again:
+            after = self._calls.retry(again)
+            if after is None:
+                raise
+            return after
+
+    async def _write(self, content: C, status: Mapping[str, Any]) -> bool:
+        """Write the status of the content; return False if that is gone."""
+        meta = content.metadata
+        try:
+            await self._client.patch(self._kind, meta.name, {"status": status}, subresource="status", uid=meta.uid)
+        except ApiNotFoundError:
+            return False
+        return True
+
+    async def _delete(self, content: C, driver: DriverInfo) -> float | None:
+        """Delete the snapshot if the policy says so, then take the finalizer off."""
+        requests: Requests[C] = self._requests
+        if not await is_released(self._client, requests, content):
+            return LOOK_EVERY
+        now = await find(self._client, self._kind, content.metadata.name)  # live: this destroys data of a user
+        if now is None or now.metadata.uid != content.metadata.uid or not now.metadata.deleting:
+            return None
+        if now.metadata.labels.get(MANAGED_BY) != self._node.scope.label:
+            return None
+        if now.spec.deletion_policy == "Delete":
+            try:
+                await self._calls.delete(now, driver)
+            except (CsiError, InUseError, InvalidError, NotFoundError) as failure:
+                text = f"Failed to delete {requests.what}: {failure}"
+                self._refusals.tell(now, requests.not_deleted, text, kind_of(failure))
+                raise
+        with suppress(ApiNotFoundError, ApiConflictError):
+            await change(self._client, self._kind, now, without(requests.finalizer))
+        return None
