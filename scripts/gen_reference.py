@@ -119,14 +119,27 @@ class Tree:
                 for a in self.texts(module, node.left, where, depth) or {"{...}"}
                 for b in self.texts(module, node.right, where, depth) or {"{...}"}
             } - {"{...}{...}"}
-        if depth and isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            return self._imported(module, node.value.id, node.attr, depth)
+        if depth and isinstance(node, ast.Attribute):
+            name = node.value.id if isinstance(node.value, ast.Name) else ""
+            return self._imported(module, name, node.attr, depth) or self._fields(module, node.attr)
         return self._named(module, node.id, where, depth) if depth and isinstance(node, ast.Name) else set()
 
     def _imported(self, module: Module, name: str, attribute: str, depth: int) -> set[str]:
         there = self.by_name.get(".".join(module.imports.get(name, ("", ""))))
         value = there.constants.get(attribute) if there else None
         return self.texts(there, value, None, depth - 1) if there and value is not None else set()
+
+    def _fields(self, module: Module, attribute: str) -> set[str]:
+        """The texts of a field in the records that modules of the same folder make of their own constants."""
+        return {
+            word.value.value
+            for other in self.modules
+            if other.path.parent == module.path.parent
+            for constant in other.constants.values()
+            if isinstance(constant, ast.Call)
+            for word in constant.keywords
+            if word.arg == attribute and isinstance(word.value, ast.Constant) and isinstance(word.value.value, str)
+        }
 
     def _named(self, module: Module, name: str, where: ast.AST | None, depth: int) -> set[str]:
         if isinstance(where, ast.FunctionDef | ast.AsyncFunctionDef):

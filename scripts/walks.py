@@ -178,7 +178,7 @@ _OF_BOUND_CLAIMS = (
     "claims/autogrow.py",
     "node/attributes.py",
     "claims/attributes.py",
-    "node/snapshots/single.py",
+    "node/snapshots/contents.py",
     "node/health.py",
 )
 """Their handlers see each claim and ignore it until it is bound."""

@@ -49,7 +49,6 @@ from tonnage.node.snapshots.shared import (
     Requests,
     handle_of,
     is_released,
-    kind_of,
     without,
 )
 
@@ -57,7 +56,7 @@ C = TypeVar("C", VolumeSnapshotContent, VolumeGroupSnapshotContent)
 M = TypeVar("M", ListedSnapshot, ListedGroup)
 
 
-class SnapshotCalls(Protocol[C, M]):
+class ContentCalls(Protocol[C, M]):
     """What differs between single and group snapshots: the driver's calls, and what a content says."""
 
     requests: Requests[C]
@@ -103,10 +102,10 @@ class ContentLoop(Reconciler[str], Generic[C, M]):
     Ignored: changes of status, also by our own writes; a driver that refused is asked again by the back-off.
     """
 
-    def __init__(self, name: str, node: NodeContext, informers: Informers, calls: SnapshotCalls[C, M]) -> None:
+    def __init__(self, name: str, node: NodeContext, informers: Informers, calls: ContentCalls[C, M]) -> None:
         super().__init__(name, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX))
         self._node, self._client, self._informers = node, node.client, informers
-        self._calls: SnapshotCalls[C, M] = calls
+        self._calls: ContentCalls[C, M] = calls
         self._requests: Requests[C] = calls.requests
         self._kind: Kind[C] = calls.requests.contents
         self._own: Informer[C] = informers.of(self._kind, labels=f"{MANAGED_BY}={node.scope.label}", optional=True)
@@ -238,8 +237,7 @@ class ContentLoop(Reconciler[str], Generic[C, M]):
             try:
                 await self._calls.delete(now, driver)
             except (CsiError, InUseError, InvalidError, NotFoundError) as failure:
-                text = f"Failed to delete {requests.what}: {failure}"
-                self._refusals.tell(now, requests.not_deleted, text, kind_of(failure))
+                self._refusals.not_deleted(now, failure)
                 raise
         with suppress(ApiNotFoundError, ApiConflictError):
             await change(self._client, self._kind, now, without(requests.finalizer))

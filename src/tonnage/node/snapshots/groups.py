@@ -71,7 +71,7 @@ def group_snapshotter(
 
 
 class _GroupSnapshots:
-    """SnapshotCalls of groups."""
+    """ContentCalls of groups."""
 
     requests = _REQUESTS
 
@@ -127,7 +127,7 @@ class _GroupSnapshots:
     # Whose content it is
 
     async def is_here(self, content: VolumeGroupSnapshotContent, driver: DriverInfo) -> bool:
-        """See SnapshotCalls. Reports that this node has some of the volumes only."""
+        """See ContentCalls. Reports that this node has some of the volumes only."""
         handles = content.spec.source.volume_handles
         found = [handle for handle in handles if has_volume(self._node.volumes, driver, handle)]
         if (handles and len(found) == len(handles)) or await self._has_group(content, driver):

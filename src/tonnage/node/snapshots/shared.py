@@ -217,6 +217,11 @@ class Refusals(Generic[C]):
             raise failure
         return after
 
+    def not_deleted(self, content: C, failure: TonnageError) -> None:
+        """Report why a snapshot was not deleted."""
+        text = f"Failed to delete {self._requests.what}: {failure}"
+        self.tell(content, self._requests.not_deleted, text, kind_of(failure))
+
     def sentence(self, cause: str) -> str:
         """The text of an Event about a creation."""
         return f"Failed to create {self._requests.what}: {cause}"

@@ -70,7 +70,7 @@ def snapshotter(node: NodeContext, informers: Informers) -> ContentLoop[VolumeSn
 
 
 class _Snapshots:
-    """SnapshotCalls of single snapshots."""
+    """ContentCalls of single snapshots."""
 
     requests = _REQUESTS
 
@@ -188,7 +188,7 @@ class _Snapshots:
     # Deletion
 
     async def delete(self, content: VolumeSnapshotContent, driver: DriverInfo) -> None:
-        """See SnapshotCalls. Nothing for a member of a group, which goes with that.
+        """See ContentCalls. Nothing for a member of a group, which goes with that.
 
         A content that never had a VolumeSnapshot was made to delete its snapshot, as Velero makes them: it waits for
         the VolumeSnapshots of other contents (InUseError), since those contents may have the policy Retain.
