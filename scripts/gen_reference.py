@@ -60,11 +60,16 @@ class Module:
         return found
 
     @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes, at any depth: walked once."""
+        return list(ast.walk(self.tree))
+
+    @cached_property
     def imports(self) -> Mapping[str, tuple[str, str]]:
         """Local name -> (module, name there)."""
         return {
             alias.asname or alias.name: (node.module or "", alias.name)
-            for node in ast.walk(self.tree)
+            for node in self.nodes
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
@@ -72,12 +77,12 @@ class Module:
     @cached_property
     def calls(self) -> list[ast.Call]:
         """All calls, at any depth."""
-        return [n for n in ast.walk(self.tree) if isinstance(n, ast.Call)]
+        return [n for n in self.nodes if isinstance(n, ast.Call)]
 
     @cached_property
     def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         """All functions and methods, at any depth."""
-        return [n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+        return [n for n in self.nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
 
 
 @dataclass
@@ -404,7 +409,7 @@ def _users(tree: Tree) -> Mapping[str, set[str]]:
         package = module.package.partition(".")[0] or "tonnage"
         if module.path == NAMES:
             continue
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "names":
                 used[node.attr].add(package)
         for source, name in module.imports.values():

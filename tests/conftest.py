@@ -21,6 +21,7 @@ from uuid import uuid4
 import pytest
 from cluster import programs
 from hypothesis import HealthCheck, settings
+from tests.examples import CHECK
 
 from tonnage.errors import UnsupportedError
 from tonnage.host import loop, mount
@@ -31,7 +32,7 @@ settings.register_profile(
     "tonnage", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tonnage")
-settings.register_profile("check", settings(), max_examples=25)
+settings.register_profile("check", settings(), max_examples=CHECK)
 _TOLD: list[str] = []
 
 

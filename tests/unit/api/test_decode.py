@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
+from tests.examples import examples
 from tests.unit.api.forms import ENTRY, allows_none, at, paths, structs, values, written, wrong
 
 from tonnage.api.decode import convert, decode
@@ -54,7 +55,7 @@ def test_a_wrong_type_names_its_place(struct: type[Object]) -> None:
 
 
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
-@settings(max_examples=10)
+@examples(10)
 @given(data=st.data())
 def test_nulls_anywhere_are_read_as_if_they_were_absent(struct: type[Object], data: st.DataObject) -> None:
     dirty, clean = data.draw(values(inspect.type_info(struct)))

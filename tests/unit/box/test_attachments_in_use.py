@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tonnage.aio.clock import LoopClock
 from tonnage.api import names
@@ -170,7 +171,7 @@ async def _life(objects: Objects, kube: Client, node: _Node, name: str, seconds:
 TIMES = st.sampled_from((0.0, 0.003, 0.02, 0.05, 0.1, 0.2, 0.5))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300, deadline=None)
 @example(410316693, [(0.0, 0.0), (0.5, 0.0), (0.02, 0.0)])  # the Node's own change has to be seen, too
 @given(st.integers(0, 2**32), st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=6))
 def test_a_volume_is_never_detached_while_a_pod_uses_it(seed: int, pods: list[tuple[float, float]]) -> None:

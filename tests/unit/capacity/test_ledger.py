@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
+from tests.examples import examples
 
 from tonnage.capacity.ledger import Ledger, PoolCapacity, Stage
 from tonnage.claims.node_scope import CapacitySource
@@ -323,7 +323,7 @@ class Disk(RuleBasedStateMachine):
 
 
 TestDisk = Disk.TestCase
-TestDisk.settings = settings(max_examples=100, stateful_step_count=60, deadline=None)
+TestDisk.settings = examples(100, stateful_step_count=60, deadline=None)
 
 
 def test_a_claim_whose_volume_exists_needs_no_capacity() -> None:

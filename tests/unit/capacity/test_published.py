@@ -7,8 +7,8 @@ from typing import Any
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.examples import examples
 
 from tonnage.api import names
 from tonnage.api.kinds import CAPACITIES, CLAIMS
@@ -221,4 +221,4 @@ class NodeOfTwoClasses(RuleBasedStateMachine):
 
 
 TestNodeOfTwoClasses = NodeOfTwoClasses.TestCase
-TestNodeOfTwoClasses.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestNodeOfTwoClasses.settings = examples(60, stateful_step_count=40, deadline=None)

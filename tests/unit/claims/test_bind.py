@@ -8,8 +8,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from itertools import cycle
 from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
@@ -136,7 +137,7 @@ async def stage(turns: list[int]) -> AsyncIterator[Stage]:
         await server.stop()
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12, deadline=None)
 @given(TURNS, st.integers(0, 3))
 def test_agents_and_binder_agree(turns: list[int], agents: int) -> None:
     async def check() -> None:
@@ -151,7 +152,7 @@ def test_agents_and_binder_agree(turns: list[int], agents: int) -> None:
     asyncio.run(check())
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12, deadline=None)
 @given(TURNS, st.integers(1, 4), st.integers(1, 4))
 def test_no_volume_has_two_claims(turns: list[int], claims: int, volumes: int) -> None:
     async def check() -> None:
@@ -172,7 +173,7 @@ def test_no_volume_has_two_claims(turns: list[int], claims: int, volumes: int) -
     asyncio.run(check())
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12, deadline=None)
 @given(TURNS, st.integers(0, 12))
 def test_claim_that_goes_while_it_is_bound_leaves_a_released_volume(turns: list[int], when: int) -> None:
     async def check() -> None:
@@ -199,7 +200,7 @@ def test_claim_that_goes_while_it_is_bound_leaves_a_released_volume(turns: list[
     asyncio.run(check())
 
 
-@settings(max_examples=12, deadline=None)
+@examples(12, deadline=None)
 @given(TURNS, st.integers(0, 30))
 def test_binder_ends_what_a_killed_agent_began(turns: list[int], lived: int) -> None:
     async def check() -> None:

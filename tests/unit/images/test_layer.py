@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tonnage.errors import InvalidError, TonnageError
 from tonnage.host import mount
@@ -393,7 +394,7 @@ def unpacked(layers: Layers) -> Iterator[tuple[Path, list[Path]]]:
 @pytest.mark.real
 @example([[("dir", "b/a", b"")], [("whiteout", "b/a", b""), ("opaque", "b", b"")]])
 @given(st.lists(st.lists(entries, max_size=8), min_size=2, max_size=3))
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@examples(150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_overlayfs_shows_what_the_layers_say(layers: Layers) -> None:
     with unpacked(layers) as (base, made):
         target = base / "shown"
@@ -407,7 +408,7 @@ def test_overlayfs_shows_what_the_layers_say(layers: Layers) -> None:
 
 
 @given(st.lists(st.lists(entries, max_size=8), min_size=1, max_size=3), paths)
-@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+@examples(100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_find_sees_what_overlayfs_shows(layers: Layers, path: str) -> None:
     with unpacked(layers) as (_, made), ExitStack() as stack:
         parts = tuple(path.split("/"))
@@ -432,7 +433,7 @@ def test_noise_is_refused_or_unpacked(data: bytes) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@examples(150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_archives_stay_inside(data: st.DataObject) -> None:
     """A valid layer, some bytes of which are changed and whose checksums are then made right again."""
     layer = tar().add("a/b", b"x" * 600).symlink("s", "../..").add("s/f", b"1").link("h", "a/b").add("n" * 150, b"2")

@@ -1,9 +1,9 @@
 """The state machine of an inline volume: once shown, always shown; failures only postpone."""
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 
 from tonnage.errors import AlreadyExistsError
 from tonnage.host.atomic_writer import Content
@@ -74,7 +74,7 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=60, stateful_step_count=20, deadline=None)
+TestLife.settings = examples(60, stateful_step_count=20, deadline=None)
 
 
 def test_a_persistent_volume_is_one_of_each_pod() -> None:

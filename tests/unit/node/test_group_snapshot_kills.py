@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.node.groupworld import GroupNodeWorld
 from tests.unit.node.test_snapshot_kills import Guillotine, Mortal, Stage
 
@@ -189,7 +190,7 @@ class GroupPlay:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@examples(40, deadline=None)
 @given(OPERATIONS)
 def test_whatever_happens_to_groups_and_agents(operations: list[tuple[str, Any, bool]]) -> None:
     run_virtual(_played(operations))

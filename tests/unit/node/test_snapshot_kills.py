@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.node.snapshotworld import Counting, SnapshotWorld
 from tests.unit.node.test_restore import restored
 
@@ -329,7 +330,7 @@ class Play:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(60)
 @given(OPERATIONS)
 def test_whatever_happens_to_contents_and_agents(operations: list[tuple[str, Any, bool]]) -> None:
     run_virtual(_played(operations))

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.examples import examples
 
 from tonnage.aio.clock import LoopClock, RealClock
 from tonnage.errors import ExhaustedError, InvalidError, OutOfRangeError, PreconditionError
@@ -89,7 +89,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
 
 TestMachine = MemoryMachine.TestCase
-TestMachine.settings = settings(max_examples=40, deadline=None)
+TestMachine.settings = examples(40, deadline=None)
 
 
 def test_created_by_the_clock_it_was_given() -> None:

@@ -13,10 +13,10 @@ from scripts import gen_reference
 from tonnage.observe.metrics import REGISTRY
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def pages() -> Mapping[str, str]:
-    tree = gen_reference.Tree.read()
-    return {n: make(tree) for n, make in gen_reference.GENERATED.items() if n != "cli.md"}
+    """As they are in the repository: another test shows that they are current."""
+    return {name: (gen_reference.ROOT / "docs" / "reference" / name).read_text() for name in gen_reference.GENERATED}
 
 
 def test_pages_are_current() -> None:

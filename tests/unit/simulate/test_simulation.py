@@ -11,7 +11,8 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
+from tests.examples import examples
 
 from tonnage.errors import ExhaustedError
 from tonnage.simulate.cluster.agent import Agent, Order
@@ -167,7 +168,7 @@ STREAMS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(streams=STREAMS, seed=st.integers(0, 99), policy=st.sampled_from(sorted(POLICIES)), shared=st.booleans())
 def test_nothing_is_given_twice_and_seeds_repeat(
     make_workload: Make, streams: list[dict[str, object]], seed: int, policy: str, shared: bool

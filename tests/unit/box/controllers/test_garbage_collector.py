@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.conftest import Settle, Told
 
 from tonnage.api import names
@@ -268,7 +269,7 @@ def by_the_rules(family: Family) -> dict[int, set[int]]:
     return alive
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(families())
 def test_random_families_end_by_the_rules(family: Family) -> None:
     asyncio.run(_check(family))

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tonnage.aio.clock import RealClock
 from tonnage.api import pods
@@ -390,7 +391,7 @@ async def test_no_field_reaches_another_argument(bench: _Bench, server: ApiServe
     assert reached > len(_PLACES)  # most fields are not bwrap's business, and the pod starts
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(data=st.data())
 def test_no_text_reaches_another_argument(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     bwraps = [p for p in _PLACES if p[0] in ("containers", "hostname", "volumes", "serviceAccountName")]
@@ -413,7 +414,7 @@ def test_no_text_reaches_another_argument(tmp_path_factory: pytest.TempPathFacto
     asyncio.run(work())
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(annotation=_TEXTS, sources=_TEXTS)
 def test_no_value_from_elsewhere_reaches_another_argument(
     tmp_path_factory: pytest.TempPathFactory, annotation: str, sources: str

@@ -11,8 +11,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.controller.attach.world import FINALIZER, AttachWorld, serving
 from tests.unit.controller.snapshots.world import Killed, Recording
 
@@ -192,7 +193,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(st.lists(STEPS, max_size=14), st.integers(0, 10), st.booleans())
 def test_whatever_happens_nothing_is_attached_twice_or_left(steps: list[Step], kill_at: int, after: bool) -> None:
     run_virtual(play(steps, kill_at, after=after))

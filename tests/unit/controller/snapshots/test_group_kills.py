@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.controller.contexts import context
 from tests.unit.controller.snapshots.groupworld import GroupWorld
 from tests.unit.controller.snapshots.world import Killed, Recording
@@ -190,7 +191,7 @@ async def test_a_kill_around_each_write_of_a_group_changes_nothing_at_the_end(st
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from(("a", "b"))), max_size=14), st.integers(0, 14),
     st.booleans(),

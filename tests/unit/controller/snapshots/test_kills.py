@@ -12,8 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.controller.contexts import context
 from tests.unit.controller.snapshots.world import Killed, Recording, World
 
@@ -181,7 +182,7 @@ async def test_a_kill_around_each_write_changes_nothing_at_the_end(steps: list[t
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@examples(100, deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from(("a", "b"))), max_size=16), st.integers(0, 8),
     st.booleans(),

@@ -9,9 +9,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.examples import examples
 
 from tonnage.api import names
 from tonnage.csi.client.client import CsiClient
@@ -168,4 +168,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+TestLife.settings = examples(15, stateful_step_count=25, deadline=None)

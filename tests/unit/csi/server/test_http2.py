@@ -15,8 +15,9 @@ from h2 import events
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.settings import SettingCodes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.endpoint import DriverEndpoint
@@ -153,7 +154,7 @@ class Client:
         assert not isinstance(event, events.ConnectionTerminated), event
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     st.lists(st.tuples(st.integers(0, 300_000), st.integers(0, 300_000)), min_size=1, max_size=5),
     st.sampled_from([1, 100, 65535, 1 << 20]),
@@ -354,7 +355,7 @@ spoken = st.builds(
 )
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.lists(spoken, max_size=30))
 def test_any_frames_end_in_nothing_worse_than_a_closed_connection(said: Sequence[bytes]) -> None:
     server = Server()

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.examples import examples
 from tests.unit.inline.cert.makers import compatible, fill, ours, pod
 
 from tonnage.api.kinds import PODS
@@ -287,4 +287,4 @@ class Renewals(RuleBasedStateMachine):
 
 
 TestRenewals = Renewals.TestCase
-TestRenewals.settings = hypothesis_settings(max_examples=25, stateful_step_count=20, deadline=None)
+TestRenewals.settings = examples(25, stateful_step_count=20, deadline=None)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 from tests.unit.node.tierworld import GIB, World
 
 pytestmark = pytest.mark.virtual_time
@@ -93,8 +94,8 @@ class Tiers(RuleBasedStateMachine):
 
 
 TestTiers = pytest.mark.timeout(900)(Tiers.TestCase)
-TestTiers.settings = settings(
-    max_examples=50, stateful_step_count=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
+TestTiers.settings = examples(
+    50, stateful_step_count=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
 )
 """Not made smaller: a failure is short enough to be read, and each try takes a while."""
 

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.node.conftest import AllEvents
 from tests.unit.node.test_snapshot_kills import GIB, Guillotine, Mortal, Stage
 
@@ -241,7 +242,7 @@ OPERATIONS = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@examples(40)
 @given(OPERATIONS)
 def test_whatever_happens_to_claims_and_agents(operations: list[tuple[str, int]]) -> None:
     run_virtual(_played(operations))

@@ -13,8 +13,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.meta import ObjectMeta
@@ -395,7 +396,7 @@ def trouble(world: World) -> Iterator[float]:
     st.sampled_from((0.05, 0.33, 2.0, 10.0)),
 )
 @example(368, [[5, 3]], 0.3, 10.0)
-@settings(max_examples=300)
+@examples(300)
 def test_every_pod_gets_its_node_and_no_part_of_a_group_stays(
     seed: int, pods: list[list[int]], faults: float, slowest: float
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import hypothesis.strategies as st
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -20,6 +20,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.examples import examples
 
 from tonnage.api import names
 from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
@@ -306,9 +307,7 @@ def test_promises(make_world: Callable[[], Any]) -> None:
     machine = type("Bound", (Promises,), {"make_world": staticmethod(make_world)})
     run_state_machine_as_test(
         machine,
-        settings=settings(
-            max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-        ),
+        settings=examples(60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
     )
 
 

@@ -7,8 +7,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.conftest import World
 
 from tonnage.api import kinds, names
@@ -314,7 +315,7 @@ def random_spec(rng: random.Random) -> dict[str, Any]:
     return spec
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120, deadline=None)
 @given(st.integers(0, 1 << 32))
 def test_counts_say_what_a_look_at_everything_says(seed: int) -> None:
     rng, world, model = random.Random(seed), World(), Model()

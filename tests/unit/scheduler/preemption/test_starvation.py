@@ -8,7 +8,8 @@ from itertools import count, pairwise
 from typing import Any
 
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
+from tests.examples import examples
 from tests.unit.scheduler.conftest import World
 
 from tonnage.api import names
@@ -118,7 +119,7 @@ class Line:
 lives = st.lists(st.integers(5, 90), min_size=3, max_size=20)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=15)
+@examples(15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(lives)
 def test_a_large_claim_gets_its_turn(make_world: Callable[[], Any], lifetimes: list[int]) -> None:
     line = Line(make_world(), lifetimes)

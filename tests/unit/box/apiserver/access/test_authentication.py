@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.box.apiserver.access.conftest import REVIEWS, Served, make_pod
 
 from tonnage.api.kinds import PODS, SECRETS, SERVICE_ACCOUNTS
@@ -114,7 +115,7 @@ async def test_large_headers_are_refused(served: Served, size: int) -> None:
     assert (await served.send("GET", "/version"))[0] == 200
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_damaged_token_is_taken_and_none_raises_anything_else(data: st.DataObject) -> None:
     import asyncio

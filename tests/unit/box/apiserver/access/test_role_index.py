@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tonnage.box.apiserver.access.role_index import RoleIndex
 from tonnage.box.apiserver.request.user import ApiUser, Attributes
@@ -47,7 +48,7 @@ def _allowed(store: Store, user: str, asked: Attributes) -> bool:
     return False
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60, deadline=None)
 @given(st.lists(changes, max_size=25), st.integers(0, 25))
 def test_any_changes(done: list[Any], begin: int) -> None:
     asyncio.run(_run(done, begin))

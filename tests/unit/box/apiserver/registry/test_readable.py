@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from msgspec import inspect
+from tests.examples import examples
 from tests.unit.api.forms import SAMPLES, alternatives
 from tests.unit.box.apiserver.conftest import Api
 from tests.unit.box.apiserver.schema.test_decode import values
@@ -158,7 +159,7 @@ def test_every_odd_value_is_refused_or_can_be_read(kind: Kind[Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.plural)
-@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_fits_the_schema_can_be_read(kind: Kind[Any], data: st.DataObject) -> None:
     obj = data.draw(values(schemas.Type("struct", None, RESOURCES[kind.key].schema_name), 6))

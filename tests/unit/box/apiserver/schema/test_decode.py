@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tonnage.box.apiserver.printers import table
 from tonnage.box.apiserver.registry.resources import RESOURCES
@@ -168,7 +169,7 @@ def objects(name: str, depth: int) -> st.SearchStrategy[Obj]:
 
 
 @pytest.mark.parametrize("key", [key for key, row in RESOURCES.items() if row.verbs != ("create",)])
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_fits_the_schema_is_judged_and_never_trips_the_rules(key: str, data: st.DataObject) -> None:
     """Defaults, rules and columns meet objects with any fields missing; none of them may raise."""

@@ -14,8 +14,9 @@ from typing import Any
 
 import aiohttp
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.box.apiserver.server.conftest import Box, context, port
 
 from tonnage.aio.clock import RealClock
@@ -239,7 +240,7 @@ async def test_malformed_frames(box: Box, frame: bytes) -> None:
         assert await close_code(reader) == 1002
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.binary(max_size=200))
 async def test_any_bytes_end_nothing(box: Box, caplog: pytest.LogCaptureFixture, data: bytes) -> None:
     async with raw(box) as (_, writer):

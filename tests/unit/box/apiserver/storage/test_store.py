@@ -8,9 +8,9 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.examples import examples
 
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
 from tonnage.box.apiserver.storage.store import ObjectKey, StaleError, StoreEvent
@@ -115,4 +115,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStoreMachine = StoreMachine.TestCase
-TestStoreMachine.settings = settings(max_examples=10, stateful_step_count=20, deadline=None)
+TestStoreMachine.settings = examples(10, stateful_step_count=20, deadline=None)
