@@ -207,6 +207,19 @@ class SharedDisk:
                 self._forget(path)
                 self._trash[path] = allocated
 
+    def restore(
+        self, path: Path, length: int, *, ratio: float, keep: Keep, allocated: Callable[[Path], int] | None
+    ) -> None:
+        """Reserve bytes for a discounted file, which has some. Raises ExhaustedError while other trash has the rest."""
+        with self._lock:
+            more = max(0, length - (allocated or _allocated)(path))
+            if ratio != float("inf") and more > (free := self._free_bytes(ratio, more, keep, trash=False)):
+                raise ExhaustedError(
+                    f"the disk under {self._path} has {from_bytes(max(0, free))} that is neither used nor reserved,"
+                    f" {from_bytes(more)} are needed"
+                )
+            self._add(path, length, allocated)
+
     def free_bytes(self, *, ratio: float, enough: int, keep: Keep = NO_KEEP, pool: Path | None = None) -> int:
         """Bytes that can still be reserved, by one pool if a joined one is given.
 

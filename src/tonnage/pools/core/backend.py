@@ -334,8 +334,12 @@ class Backend(ABC):
     def discount(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that do not count by the records
         """Count the bytes of a volume as free, which is trash now."""
 
+    def restore(self, record: VolumeRecord) -> None:
+        """Count the bytes of a volume that is no longer trash. Raises ExhaustedError while other trash has them."""
+        self.recount(record)
+
     def recount(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that do not count by the records
-        """Count the bytes of a volume that was trash. The caller has checked that they are free."""
+        """Count the bytes of a volume that was trash, though others may have them."""
 
     def fault(self, record: VolumeRecord) -> str:
         """The problem of a volume, apart from its mounts; "" for none."""

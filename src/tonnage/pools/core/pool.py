@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -87,6 +88,8 @@ class Pool:
         self._eraser: Eraser | None = None
         self._erase_rate = erase_rate
         self._expiry = trash.Expiry(self, self._clock)
+        self.restoring: Counter[str] = Counter()
+        """Trash that is being restored; no other is restored at its cost."""
         self._unfinished: dict[str, str] = {}  # volume -> why its file system could not grow while mounted
 
     @property
@@ -300,6 +303,23 @@ class Pool:
 
         It is no longer ephemeral. Raises NotFoundError, ExhaustedError when its capacity is reserved already.
         """
+        self.restoring[name] += 1
+        try:
+            while True:
+                try:
+                    return await self._restore_now(name)
+                except DoesNotFitError:
+                    raise
+                except ExhaustedError:
+                    # Without its lock: two that are restored at once may each be what the other needs.
+                    if not await trash.evict_oldest(
+                        self, self.backend.part_of(self.backend.records.get(name)), spare=True
+                    ):
+                        raise
+        finally:
+            self.restoring[name] -= 1
+
+    async def _restore_now(self, name: str) -> PoolVolume:
         async with self._locks.hold(name):
             self.backend.check_open()
             record = self.backend.records.get(name)
@@ -312,11 +332,11 @@ class Pool:
         capacity = reservation.left(self.backend.restorable(record), self._reserve({}))
         if record.size > capacity.free:
             left = f"pool {self.name!r} has {capacity.free} free bytes"
-            raise ExhaustedError(f"volume {record.name} cannot be restored: {left}")
+            raise DoesNotFitError(f"volume {record.name} cannot be restored: {left}")
         restored = structs.replace(
             record, owner={k: v for k, v in record.owner.items() if k not in (TRASHED, trash.EPHEMERAL)}
         )
-        self.backend.recount(record)
+        self.backend.restore(record)
         try:
             self.backend.write(restored)
         except BaseException:

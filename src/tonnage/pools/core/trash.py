@@ -18,6 +18,7 @@ from tonnage.errors import TonnageError
 from tonnage.observe import metrics
 
 if TYPE_CHECKING:
+    from tonnage.pools.base.record import VolumeRecord
     from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -27,16 +28,17 @@ _LONGEST, _RETRY = 86400.0, 60.0  # seconds
 _OPEN: weakref.WeakKeyDictionary[Pool, asyncio.AbstractEventLoop] = weakref.WeakKeyDictionary()
 
 
-async def evict_oldest(pool: Pool, part: str) -> bool:
+async def evict_oldest(pool: Pool, part: str, *, spare: bool = False) -> bool:
     """Delete the oldest trash of a pool, else of one that shares its disk; whether there was any.
 
     part: of the pool, whose bytes are needed (Backend.part): trash that has others goes only when no more of these is
-    left. One that cannot be deleted is passed over. Raises: as Pool.delete, when none can be deleted.
+    left. spare: what is being restored stays. One that cannot be deleted is passed over. Raises: as Pool.delete, when
+    none can be deleted.
     """
     here, disk = asyncio.get_running_loop() if _OPEN else None, pool.backend.disk
     others = [p for p, loop in _OPEN.items() if loop is here and p is not pool and p.backend.disk is disk is not None]
-    found = [(False, record.trashed, record.name, p) for p in others for record in p.backend.records.trash()]
-    own = [(pool.backend.part_of(r) != part, r.trashed, r.name, pool) for r in pool.backend.records.trash()]
+    found = [(False, r.trashed, r.name, p) for p in others for r in _evictable(p, spare)]
+    own = [(pool.backend.part_of(r) != part, r.trashed, r.name, pool) for r in _evictable(pool, spare)]
     failed: TonnageError | None = None
     for *_, name, victim in [*sorted(own, key=lambda one: one[:3]), *sorted(found, key=lambda one: one[:3])]:
         try:
@@ -51,6 +53,10 @@ async def evict_oldest(pool: Pool, part: str) -> bool:
     if failed is not None:
         raise failed
     return False
+
+
+def _evictable(pool: Pool, spare: bool) -> list[VolumeRecord]:
+    return [record for record in pool.backend.records.trash() if not (spare and pool.restoring[record.name])]
 
 
 class Expiry:

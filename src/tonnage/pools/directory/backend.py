@@ -384,6 +384,13 @@ class DirectoryBackend(Backend):
         self.records.reserve(record.name, -record.size)
         self.folder.account.discount(self.folder.content(record.name))
 
+    def restore(self, record: VolumeRecord) -> None:
+        bounds, (length, allocated) = self.folder.bounds, self.contents.claim(record)
+        path = self.folder.content(record.name)
+        self.folder.account.restore(path, length, ratio=bounds.ratio, keep=bounds.keep, allocated=allocated)
+        with self.records.lock:
+            self.records.used += record.size
+
     def recount(self, record: VolumeRecord) -> None:
         with self.records.lock:
             self.records.used += record.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -187,52 +188,100 @@ def test_what_a_class_cannot_have(tmp_path: Path) -> None:
             check_undelete(make(parse(text)), DAY, {})
 
 
-@pytest.mark.real
-async def test_image_pools_of_one_disk_evict_each_others(real_folder: Path) -> None:
-    """A disk of its own, so that trash of one pool is what the other lacks."""
-    pools = [make(parse(f"image:{real_folder}/{name},name={name}")) for name in ("a", "b")]
+@pytest.fixture
+async def two(real_folder: Path) -> AsyncIterator[tuple[Pool, Pool]]:
+    """Image pools on a disk of their own; the first is sparse."""
+    pools = [
+        make(parse(f"image:{real_folder}/{name},name={name},sparse={sparse}"))
+        for name, sparse in (("a", "yes"), ("b", "no"))
+    ]
     disks = Disks()
     for pool in pools:
         pool.backend.folder.disks = disks  # type: ignore[attr-defined]
         await pool.open()
-    a, b = pools
-    try:
-        half = 512 * MI
-        await a.create(VolumeRequest("old", half, owner=DAY))
-        staging = real_folder / "s"
-        staging.mkdir()
-        await a.stage("old", staging)
-        (staging / "data").write_text("mine")
-        await a.unstage("old", staging)
-        before = await a.capacity(), await b.capacity()
-        image = real_folder / "a" / "old.img"
-        with image.open("rb") as file:
-            file.read(1)
-        assert is_cached(image)
-        await a.discard("old")
-        assert not is_cached(image), "its removal would take longer"
-        after = await a.capacity(), await b.capacity()
-        assert all(now.free > then.free for now, then in zip(after, before, strict=True)), (before, after)
-        await a.close()
-        await a.open()
-        assert await _names(a) == ([], ["old"]), "a new process finds it"
+    yield pools[0], pools[1]
+    for pool in pools:
+        for volume in [*await pool.list(), *await pool.trash()]:
+            await pool.delete(volume.name)
+        await pool.close()
+
+
+@pytest.mark.real
+async def test_image_pools_of_one_disk_evict_each_others(two: tuple[Pool, Pool], real_folder: Path) -> None:
+    b, a = two
+    half = 512 * MI
+    await a.create(VolumeRequest("old", half, owner=DAY))
+    staging = real_folder / "s"
+    staging.mkdir()
+    await a.stage("old", staging)
+    (staging / "data").write_text("mine")
+    await a.unstage("old", staging)
+    before = await a.capacity(), await b.capacity()
+    image = real_folder / "b" / "old.img"
+    with image.open("rb") as file:
+        file.read(1)
+    assert is_cached(image)
+    await a.discard("old")
+    assert not is_cached(image), "its removal would take longer"
+    after = await a.capacity(), await b.capacity()
+    assert all(now.free > then.free for now, then in zip(after, before, strict=True)), (before, after)
+    await a.close()
+    await a.open()
+    assert await _names(a) == ([], ["old"]), "a new process finds it"
+    await a.restore("old")
+    await a.stage("old", staging)
+    assert (staging / "data").read_text() == "mine"
+    await a.unstage("old", staging)
+    await a.discard("old")
+    account = b.backend.folder.account  # type: ignore[attr-defined]
+    account.free = lambda: 100 * MI + (0 if image.exists() else half)
+    await b.create(VolumeRequest("new", 256 * MI))
+    del account.free
+    assert (await _names(a), await _names(b)) == (([], []), (["new"], []))
+    assert not image.exists()
+
+
+@pytest.mark.real
+async def test_what_is_restored_has_its_bytes(two: tuple[Pool, Pool], real_folder: Path) -> None:
+    """A sparse volume takes no bytes as trash; when it returns, those that other trash has are freed."""
+    a, b = two
+    await a.create(VolumeRequest("old", 512 * MI, owner=DAY))
+    await b.create(VolumeRequest("large", GIB, owner=DAY))
+    image = real_folder / "b" / "large.img"
+    for pool, name in ((a, "old"), (b, "large")):
+        await pool.stage(name, real_folder / "s")
+        await pool.unstage(name, real_folder / "s")
+        await pool.discard(name)
+    account = a.backend.folder.account  # type: ignore[attr-defined]
+    account.free = lambda: 0 if image.exists() else GIB
+    with pytest.raises(ExhaustedError, match="volume old cannot be restored"):
         await a.restore("old")
-        await a.stage("old", staging)
-        assert (staging / "data").read_text() == "mine"
-        await a.unstage("old", staging)
-        await a.discard("old")
-        account = b.backend.folder.account  # type: ignore[attr-defined]
-        image = real_folder / "a" / "old.img"
-        account.free = lambda: 100 * MI + (0 if image.exists() else half)
-        await b.create(VolumeRequest("new", 256 * MI))
-        del account.free
-        assert (await _names(a), await _names(b)) == (([], []), (["new"], []))
-        assert not image.exists()
-    finally:
-        for pool in pools:
-            for volume in [*await pool.list(), *await pool.trash()]:
-                await pool.delete(volume.name)
-            await pool.close()
+    assert (await _names(a), await _names(b)) == (([], ["old"]), ([], ["large"])), "nothing goes for what cannot fit"
+    account.free = lambda: 300 * MI + (0 if image.exists() else GIB)
+    await a.restore("old")
+    assert (await _names(a), await _names(b)) == ((["old"], []), ([], []))
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("order", [("full", "empty"), ("empty", "full")])
+async def test_of_two_that_are_restored_at_once_none_goes_for_the_other(
+    two: tuple[Pool, Pool], real_folder: Path, order: tuple[str, str]
+) -> None:
+    a, b = two
+    await b.close()  # what it might take is not a's
+    for name in ("empty", "full"):
+        await a.create(VolumeRequest(name, 512 * MI, owner=DAY))
+        await a.stage(name, real_folder / "s")
+        await a.unstage(name, real_folder / "s")
+    with (real_folder / "a" / "full.img").open("r+b") as image:
+        os.posix_fallocate(image.fileno(), 0, os.fstat(image.fileno()).st_size)
+    for name in ("full", "empty"):
+        await a.discard(name)
+    a.backend.folder.account.free = lambda: 500 * MI  # type: ignore[attr-defined]
+    outcomes = await asyncio.gather(*(a.restore(name) for name in order), return_exceptions=True)
+    assert [isinstance(one, ExhaustedError) for one in outcomes] == [name == "empty" for name in order], outcomes
+    assert await _names(a) == (["full"], ["empty"])
+    await b.open()
 
 
 async def test_the_mark_is_in_the_record(pool: Pool) -> None:
