@@ -220,6 +220,7 @@ async def test_image_pools_of_one_disk_evict_each_others(two: tuple[Pool, Pool],
     image = real_folder / "b" / "old.img"
     with image.open("rb") as file:
         file.read(1)
+        os.fsync(file.fileno())  # pages to be written stay
     assert is_cached(image)
     await a.discard("old")
     assert not is_cached(image), "its removal would take longer"
