@@ -72,6 +72,19 @@ def test_lvm(guest_suite: Callable[..., Any], suite: str) -> None:
     guest_suite(f"LVM, {file}", file, disks=["2G", "2G", "1G"], seconds=SECONDS).check()
 
 
+def test_undelete_by_kubectl(guest_suite: Callable[..., Any]) -> None:
+    """On a node with pools of thick and of thin volumes, each in a group of its own."""
+    need_lvm()
+    guest_suite(
+        "undelete by kubectl, LVM",
+        "tests/vm/guest_box_trash.py",
+        before=f"{GROUP} && {GROUP.replace('vg0', 'vg1').replace('ubda', 'ubdb')}",
+        disks=["1G", "1G"],
+        seconds=SECONDS,
+        environment=["TONNAGE_TEST_POOLS=lvm:vg0,name=thick,size=800Mi lvm:vg1,name=thin,thin=pool,thinsize=800Mi"],
+    ).check()
+
+
 def test_contract_over_quotas(guest_suite: Callable[..., Any]) -> None:
     pool = "quota:/run/disk/pool,overcommit=yes"
     ended = guest_suite(
