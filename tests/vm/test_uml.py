@@ -81,7 +81,6 @@ def test_undelete_by_kubectl(guest_suite: Callable[..., Any]) -> None:
         before=f"{GROUP} && {GROUP.replace('vg0', 'vg1').replace('ubda', 'ubdb')}",
         disks=["1G", "1G"],
         seconds=SECONDS,
-        environment=["TONNAGE_TEST_POOLS=lvm:vg0,name=thick,size=800Mi lvm:vg1,name=thin,thin=pool,thinsize=800Mi"],
     ).check()
 
 
