@@ -34,7 +34,7 @@ _TITLES = {"extend": "ControllerExpandVolume / bare lvextend", "snapshot": "Crea
 
 async def run() -> list[Figure]:
     """The ratios, and what they are of; nothing where there is no user-mode Linux or no lvm."""
-    found = await guest(__name__, "4G")
+    found = await guest([__name__], "4G")
     if found is None:
         return []
     figures = []

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from asyncio.subprocess import PIPE
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.driver.life import BLOCK, MIB, MOUNT
@@ -23,7 +24,7 @@ from benchmarks.figure import Figure
 from tonnage.csi.client.client import CsiClient
 from tonnage.host.run import PATH
 
-RUNNER = Path(__file__).parents[2] / "tests" / "vm" / "uml.py"
+UML, QEMU = (Path(__file__).parents[2] / "tests" / "vm" / name for name in ("uml.py", "qemu.py"))
 TURNS, WARM, SIZE = 15, 2, 64 * MIB
 EXTENTS = 19
 """What a volume of 64Mi with ext4 takes: the same for both."""
@@ -37,7 +38,7 @@ SETTINGS = (
 
 async def run() -> list[Figure]:
     """The ratio, and what it is of; nothing where there is no user-mode Linux or no lvm."""
-    found = await guest(__name__)
+    found = await guest([__name__])
     if found is None:
         return []
     bare, ours, block = (found[key] for key in ("bare", "ours", "block"))
@@ -49,12 +50,26 @@ async def run() -> list[Figure]:
     ]
 
 
-async def guest(module: str, *more: str) -> dict[str, float] | None:
-    """What a module prints in a guest with disks of 4G and of more sizes; None without user-mode Linux or lvm."""
+async def guest(module: Sequence[str], *more: str) -> dict[str, float] | None:
+    """What a module prints in user-mode Linux with disks of 4G and of more sizes; None where there is none, or no lvm.
+
+    module: its name and its arguments.
+    """
     if shutil.which("lvm", path=PATH) is None:
         return None
-    disks = [word for size in ("4G", *more) for word in ("--disk", size)]
-    words = [sys.executable, str(RUNNER), *disks, "--", sys.executable, "-m", module]
+    return await _printed(UML, "--disk", ("4G", *more), module)
+
+
+async def qemu_guest(module: Sequence[str], *nvdimms: str) -> dict[str, float] | None:
+    """What a module prints in QEMU with NVDIMMs of these sizes; None where there is no QEMU or no ndctl."""
+    if shutil.which("ndctl", path=PATH) is None:
+        return None
+    return await _printed(QEMU, "--nvdimm", nvdimms, module)
+
+
+async def _printed(runner: Path, option: str, sizes: Sequence[str], module: Sequence[str]) -> dict[str, float] | None:
+    scratch = [word for size in sizes for word in (option, size)]
+    words = [sys.executable, str(runner), *scratch, "--", sys.executable, "-m", *module]
     process = await asyncio.create_subprocess_exec(*words, stdout=PIPE, stderr=PIPE)
     out, err = await process.communicate()
     if process.returncode == DIED and b"needs" in err:

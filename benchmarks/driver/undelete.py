@@ -3,8 +3,8 @@
 In turns: a volume is created where there is room, where trash of its size has to be removed for it first, and a volume
 with as much data is deleted for good. Image files and btrfs on the machine itself, each on a disk of its own: that of
 the machine may be mounted in any way, and ext4 with `discard` and without a journal waits for it at each removal. LVM
-and quotas in user-mode Linux, as the machine's own kernel may have neither. As a program, inside the guest:
-`python -m benchmarks.driver.undelete`; prints the medians as JSON.
+and quotas in user-mode Linux, as the machine's own kernel may have neither, persistent memory in QEMU. As a program,
+inside the guest: `python -m benchmarks.driver.undelete uml`, or `qemu`; prints the medians as JSON.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ import asyncio
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.box.box import ROOT
 from benchmarks.data_services.disks import disk
 from benchmarks.driver.lvm import _program as program
-from benchmarks.driver.lvm import guest
+from benchmarks.driver.lvm import guest, qemu_guest
 from benchmarks.figure import Figure
 
 from tonnage.host import mount
@@ -34,13 +36,18 @@ MOST_RUNS = 3
 MIB = 1 << 20
 SIZE, DATA, DISK = 1 << 30, 128 * MIB, 4 << 30
 TURNS = 20
-IN_GUEST = {
+IN_UML = {
     "lvm thick": "lvm:vg0,size=1100Mi",
     "lvm thin": "lvm:vg0,thin=pool,thinsize=1200Mi",
     "quota, xfs": "quota:/run/disk/pool,size=1100Mi",
 }
-SLOW_DATA, SLOW_TURNS = 16 * MIB, 5
-"""In the guest, whose processes are traced."""
+IN_QEMU = {
+    "pmem": "pmem:region0,size=1100Mi",
+    "pmem, mode=lvm": "pmem:region1,mode=lvm,size=1100Mi",
+}
+NVDIMM = "2G"
+SLOW_DATA, UML_TURNS, QEMU_TURNS = 16 * MIB, 5, 3
+"""In guests: the processes of one are traced, and the processor of the other is emulated, which is slower."""
 
 
 async def run() -> list[Figure]:
@@ -65,23 +72,35 @@ async def run() -> list[Figure]:
                 ),
                 Figure(f"{kind}: what the trash adds to it", adds, "ms", at_most=20),
             ]
-    found = await guest(__name__, "4G") or {}
-    for kind in IN_GUEST if found else ():
+    found = await guest([__name__, "uml"], "4G") or {}
+    found |= await qemu_guest([__name__, "qemu"], NVDIMM, NVDIMM) or {}
+    for kind in (kind for kind in (*IN_UML, *IN_QEMU) if f"{kind} plain" in found):
         adds = found[f"{kind} evicting"] - found[f"{kind} plain"]
         figures.append(Figure(f"{kind}: what the trash adds to it", adds, "ms", found[f"{kind} delete"], "delete:"))
     return figures
 
 
-async def inside() -> None:
-    """Measure; in the guest."""
+async def inside_uml() -> None:
+    """Measure; in user-mode Linux."""
     await program("lvm", "vgcreate", "--quiet", "vg0", "/dev/ubda")
     await program("mkfs.xfs", "-q", "-f", "/dev/ubdb")
     Path("/run/disk").mkdir()
     mount.mount("/dev/ubdb", "/run/disk", "xfs", ("prjquota",))
+    await _printed(IN_UML, UML_TURNS)
+
+
+async def inside_qemu() -> None:
+    """Measure; in QEMU."""
+    for words in ("disable-region all", "init-labels --force all", "enable-region all"):
+        await program("ndctl", *words.split())
+    await _printed(IN_QEMU, QEMU_TURNS)
+
+
+async def _printed(pools: Mapping[str, str], turns: int) -> None:
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="tonnage-bench-", dir="/run") as name:
-        for kind, pool in IN_GUEST.items():
-            took = await _measured(f"{pool},name=p", Path(name), SLOW_DATA, SLOW_TURNS)
+        for kind, pool in pools.items():
+            took = await _measured(f"{pool},name=p", Path(name), SLOW_DATA, turns)
             found |= {f"{kind} {what}": median for what, median in took.items()}
     print(json.dumps(found))
 
@@ -125,4 +144,4 @@ def _write(file: Path, data: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(inside())
+    asyncio.run({"uml": inside_uml, "qemu": inside_qemu}[sys.argv[1]]())

@@ -72,6 +72,18 @@ def test_lvm(guest_suite: Callable[..., Any], suite: str) -> None:
     guest_suite(f"LVM, {file}", file, disks=["2G", "2G", "1G"], seconds=SECONDS).check()
 
 
+def test_undelete_by_kubectl(guest_suite: Callable[..., Any]) -> None:
+    """On a node with pools of thick and of thin volumes, each in a group of its own."""
+    need_lvm()
+    guest_suite(
+        "undelete by kubectl, LVM",
+        "tests/vm/guest_box_trash.py",
+        before=f"{GROUP} && {GROUP.replace('vg0', 'vg1').replace('ubda', 'ubdb')}",
+        disks=["1G", "1G"],
+        seconds=SECONDS,
+    ).check()
+
+
 def test_contract_over_quotas(guest_suite: Callable[..., Any]) -> None:
     pool = "quota:/run/disk/pool,overcommit=yes"
     ended = guest_suite(
