@@ -22,7 +22,7 @@ from tonnage.capacity.ledger import Ledger
 from tonnage.claims.attributes import AttributesClasses
 from tonnage.claims.node_scope import DriverSet, attach
 from tonnage.content.hosts import AllowedHost, FetchPolicy
-from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.client import STORAGE_TIMEOUT, CsiClient
 from tonnage.csi.client.local import client_of
 from tonnage.csi.driver.driver import Driver, Unfit
 from tonnage.csi.driver.endpoint import DriverEndpoint
@@ -190,7 +190,7 @@ class NodeAgent:
         self.drivers = DriverSet()
         self.ledger = Ledger()
         metrics.RESERVATIONS.count(self.ledger, config.node_name, lambda ledger: ledger.counts)
-        self._clients = [*clients, *(CsiClient(path) for path in config.endpoints)]
+        self._clients = [*clients, *(CsiClient(path, timeout=STORAGE_TIMEOUT) for path in config.endpoints)]
         self._informers = Informers(client)
         self._events = EventRecorder(client, "tonnage-node", host=config.node_name, clock=self._clock)
         self._tasks: asyncio.Task[None] | None = None

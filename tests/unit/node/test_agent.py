@@ -13,7 +13,7 @@ from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.client import STORAGE_TIMEOUT, CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver, lock_key
 from tonnage.csi.driver.endpoint import services
@@ -21,6 +21,7 @@ from tonnage.csi.driver.registration import RegistrationClient
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
 from tonnage.kube.client import Client
+from tonnage.node import agent as agents
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
 from tonnage.pools.fake import FakePool
@@ -218,3 +219,16 @@ async def test_the_agent_serves_any_driver(kube: Client, folder: Path, topology:
 
 async def _shows(kube: Client, capacity: str) -> bool:
     return await _published(kube) == [capacity]
+
+
+def test_a_driver_of_other_storage_has_time(kube: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that is cut off ends as "no answer", whatever its cause is."""
+    limits: list[float] = []
+
+    def make(socket: Path, *, timeout: float) -> CsiClient:
+        limits.append(timeout)
+        return CsiClient(socket, timeout=timeout)
+
+    monkeypatch.setattr(agents, "CsiClient", make)
+    NodeAgent(kube, AgentConfig("node-1", cluster_uid="x", endpoints=(folder / "csi.sock",), scope="label", poll=0))
+    assert limits == [STORAGE_TIMEOUT]
