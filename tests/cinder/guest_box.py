@@ -304,23 +304,23 @@ def test_a_claim_that_does_not_fit_says_so(box: Box) -> None:
 
 
 def test_a_volume_moves_between_nodes(box: Box) -> None:
-    """Each node has a driver of its own, with the one kernel and initiator of this machine. The first makes volumes."""
+    """Each node has a driver of its own, with the one kernel and initiator of this machine. That of node-1 makes volumes for both."""
     box.cluster.down()
     box.start_node_driver()
     box.cluster.arguments = tuple(f"--csi-endpoint=node-{n}={path}" for n, path in ((1, SOCKET), (2, SECOND)))
     environment = box.cluster.environment
     box.cluster.up("--nodes", "2", "--kubeconfig", environment["KUBECONFIG"])
     box.cluster.environment = environment
-    box.apply(claim("moving"), pod("first", "moving", node="node-1"))
+    box.apply(claim("moving"), pod("first", "moving", node="node-2"))
     box.ready("first")
     box.exec("first", "echo moved > /data/file; sync")
-    box.apply(pod("second", "moving", node="node-2"))
+    box.apply(pod("second", "moving", node="node-1"))
     box.told("second", "FailedAttachVolume: Multi-Attach error")
     box.delete("pod/first")
     box.ready("second")
     assert box.exec("second", "cat /data/file") == "moved\n"
     (attached,) = box.cluster.get("volumeattachments")["items"]
-    assert attached["spec"]["nodeName"] == "node-2"
+    assert attached["spec"]["nodeName"] == "node-1"
     box.delete("pod/second", "pvc/moving")
     box.detached()
 
