@@ -295,7 +295,7 @@ def test_a_claim_that_does_not_fit_says_so(box: Box) -> None:
     made = claim("now", "100Gi", storage_class="now")
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "now"}}
     box.apply({**kind, "provisioner": "cinder.tonnage.dev", "volumeBindingMode": "Immediate"}, made)
-    box.told("now", "ProvisioningFailed: .*insufficient free space")
+    box.told("now", "ProvisioningFailed: insufficient storage for 100Gi of class now: maximum volume size is .*Gi")
     box.apply(claim("large", "100Gi"), pod("large", "large"))
     box.told("large", "FailedScheduling: .*did not have enough free storage")
     for name in ("now", "large"):
