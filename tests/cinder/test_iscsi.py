@@ -32,20 +32,40 @@ ip link set lo up
 hostname guest
 echo InitiatorName=iqn.2026-01.com.example:guest >/etc/iscsi/initiatorname.iscsi
 iscsid
-lvm vgcreate --quiet storage /dev/ubda
 """
 
 
-def test_a_life_over_iscsi(guest_suite: Callable[..., Any], interpreter: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def before(tmp_path: Path) -> str:
+    """Makes the guest a machine with iSCSI; skips where programs are missing."""
     for program, package in NEEDED.items():
         if shutil.which(program, path="/usr/sbin:/sbin:/usr/bin:/bin:/lib/systemd") is None:
             pytest.skip(f"needs {program} (Debian: apt-get install {package})")
     (tmp_path / "before").write_text(PRIVATE)
+    return f". {tmp_path}/before"
+
+
+def test_a_life_over_iscsi(guest_suite: Callable[..., Any], interpreter: Path, before: str) -> None:
     ended = guest_suite(
         "a volume of Cinder's LVM driver over iSCSI",
         "tests/cinder/guest_iscsi.py",
-        before=f". {tmp_path}/before",
+        before=f"{before} && lvm vgcreate --quiet storage /dev/ubda",
         disks=["10G"],
+        modules=MODULES,
+        seconds=1500.0,
+        environment=[f"TONNAGE_CINDER_PYTHON={interpreter}"],
+    )
+    ended.check()
+
+
+@pytest.mark.usefixtures("kubectl_program")
+def test_a_box_by_kubectl(guest_suite: Callable[..., Any], interpreter: Path, before: str) -> None:
+    """The page's folders are the guest's own, on a disk of their own."""
+    ended = guest_suite(
+        "Cinder's LVM driver in a box, by kubectl",
+        "tests/cinder/guest_box.py",
+        before=f"{before} && mkfs.ext4 -q /dev/ubdb && mount /dev/ubdb /var/lib",
+        disks=["10G", "20G"],
         modules=MODULES,
         seconds=1500.0,
         environment=[f"TONNAGE_CINDER_PYTHON={interpreter}"],

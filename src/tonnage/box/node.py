@@ -52,6 +52,7 @@ def _agent_config(name: str, plan: BoxPlan, clusters: Sequence[str], kubelet: Pa
         capacity=plan.capacity,
         starvation_guard=plan.settings.starvation_guard,
         endpoints=tuple(plan.endpoints.get(name, [])),
+        elsewhere=tuple(path for node, paths in plan.endpoints.items() if node != name for path in paths),
         cluster_uid=cluster,
         former_clusters=tuple(former),
         kubelet=kubelet,

@@ -51,6 +51,15 @@ def kind_of(failure: Exception) -> str:
     return found or ("full" if _FULL.search(str(failure)) else "failed")
 
 
+def text_of(failure: Exception) -> str:
+    """What failed and why, on one line: of a program its command and what it said."""
+    said = getattr(failure, "stderr", None)
+    if isinstance(said, str) and said.strip():  # oslo's ProcessExecutionError, which hides that in what it prints
+        lines = "; ".join(line.strip() for line in said.splitlines() if line.strip())
+        return f"{getattr(failure, 'cmd', '')}: exit code {getattr(failure, 'exit_code', '')}: {lines}"
+    return f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
+
+
 def _id(kind: str, name: str) -> str:
     """The id in Cinder: the same at each attempt, so the storage's object is found again by its name there."""
     return str(uuid5(NAMESPACE_URL, f"tonnage/{kind}/{name}"))
@@ -122,7 +131,7 @@ class Storage:
             try:
                 self._discard(volume)
             except Exception:
-                raise RequestError("unfinished", f"{failure}; what was made could not be deleted") from failure
+                raise RequestError("unfinished", f"{text_of(failure)}; what was made could not be deleted") from failure
             raise
         volume._ovo.update(update or {})
         volume._ovo.status = "available"
@@ -351,8 +360,7 @@ class LineServer:
                 raise RequestError("invalid", f"there is no request {call!r}")
             return {"id": number, "result": getattr(self._part(_CALLS[call]), call.replace("-", "_"))(**request)}
         except Exception as failure:
-            text = f"{type(failure).__name__}: {failure}" if str(failure) else type(failure).__name__
-            return {"id": number, "error": kind_of(failure), "text": text, "broken": self._is_broken}
+            return {"id": number, "error": kind_of(failure), "text": text_of(failure), "broken": self._is_broken}
 
     def _set_up(self, state: str, backends: list[dict[str, Any]] | None = None) -> None:
         """Take the state folder, once no other process has it: one that is being killed may still write."""

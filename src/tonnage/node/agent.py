@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +21,9 @@ from tonnage.api.kinds import ATTRIBUTES_CLASSES, CLAIMS, PODS, STORAGE_CLASSES,
 from tonnage.api.meta import ObjectReference
 from tonnage.capacity.ledger import Ledger
 from tonnage.claims.attributes import AttributesClasses
-from tonnage.claims.node_scope import DriverSet, attach
+from tonnage.claims.node_scope import DriverInfo, DriverSet, attach
 from tonnage.content.hosts import AllowedHost, FetchPolicy
-from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.client import STORAGE_TIMEOUT, CsiClient
 from tonnage.csi.client.local import client_of
 from tonnage.csi.driver.driver import Driver, Unfit
 from tonnage.csi.driver.endpoint import DriverEndpoint
@@ -190,7 +191,8 @@ class NodeAgent:
         self.drivers = DriverSet()
         self.ledger = Ledger()
         metrics.RESERVATIONS.count(self.ledger, config.node_name, lambda ledger: ledger.counts)
-        self._clients = [*clients, *(CsiClient(path) for path in config.endpoints)]
+        self._clients = [*clients, *(CsiClient(path, timeout=STORAGE_TIMEOUT) for path in config.endpoints)]
+        self._elsewhere = [CsiClient(path, timeout=STORAGE_TIMEOUT) for path in config.elsewhere]
         self._informers = Informers(client)
         self._events = EventRecorder(client, "tonnage-node", host=config.node_name, clock=self._clock)
         self._tasks: asyncio.Task[None] | None = None
@@ -261,7 +263,7 @@ class NodeAgent:
 
         A driver that does not answer keeps its last known state.
         """
-        for csi in self._clients:
+        for csi in (*self._clients, *self._elsewhere):
             known = next((driver for driver in self.drivers if driver.client is csi), None)
             if known is None:
                 continue  # a query of this driver is under way
@@ -313,7 +315,7 @@ class NodeAgent:
             log.warning("agent restarts its controllers node=%s", self.scope.node)
         finally:
             await self._informers.close()
-            for csi in self._clients:
+            for csi in (*self._clients, *self._elsewhere):
                 csi.close()
 
     async def _end_when_rewound(self) -> None:
@@ -336,20 +338,36 @@ class NodeAgent:
 
     async def _attach(self, csi: CsiClient) -> None:
         """Probe a driver until it answers: it may start later than its agent."""
+        try:
+            self._add(await self._answer(csi))
+        except UnsupportedError as failure:
+            # It may still serve inline volumes, which only the kubelet handles.
+            log.warning("driver not served socket=%s reason=%s", csi.socket, failure)
+            async with asyncio.TaskGroup() as tasks:
+                for other in self._elsewhere:
+                    tasks.create_task(self._attach_elsewhere(other, csi.driver))
+
+    async def _attach_elsewhere(self, csi: CsiClient, name: str) -> None:
+        """Make volumes by another node's controller service: one of a driver without topology serves all nodes."""
+        with suppress(UnsupportedError):
+            driver = await self._answer(csi)
+            if driver.name == name and not driver.topology and self.drivers.get(name) is None:
+                self._add(driver)
+
+    async def _answer(self, csi: CsiClient) -> DriverInfo:
+        """What a driver says once it answers. Raises UnsupportedError for one that makes no volumes."""
         backoff = Backoff(initial=0.05, maximum=10.0)
         while True:
             try:
                 started = int(self._clock.time() * 1000)
-                driver = await attach(csi, node=self.scope.node, started_ms=started, number=self._number())
-                break
+                return await attach(csi, node=self.scope.node, started_ms=started, number=self._number())
             except (CsiError, UnavailableError) as failure:
                 delay = backoff.next("")
                 log.info("driver not ready socket=%s retry=%.2fs error=%s", csi.socket, delay, failure)
                 await self._clock.sleep(delay)
-            except UnsupportedError as failure:
-                # It may still serve inline volumes, which only the kubelet handles.
-                log.warning("driver not served socket=%s reason=%s", csi.socket, failure)
-                return
+
+    def _add(self, driver: DriverInfo) -> None:
+        csi = driver.client
         known = self.drivers.get(driver.name)
         if known is not None and known.client is not csi:
             log.error("two drivers of one name, the second is left out driver=%s socket=%s", driver.name, csi.socket)

@@ -61,3 +61,14 @@ class NotFound(Exception):
 )
 def test_kinds_of_errors(failure: Exception, kind: str) -> None:
     assert library.kind_of(failure) == kind
+
+
+def test_what_a_program_said_is_shown() -> None:
+    """Of oslo's ProcessExecutionError, whose own text is what the program was called with, in several lines."""
+    attributes = {"cmd": "lvcreate -n v storage", "exit_code": 5, "stderr": '  group "storage" not found\n  cannot\n'}
+    failure = type("ProcessExecutionError", (Exception,), attributes)("Unexpected error while running command.")
+    assert library.text_of(failure) == 'lvcreate -n v storage: exit code 5: group "storage" not found; cannot'
+    assert (
+        library.text_of(type("ProcessExecutionError", (Exception,), {"stderr": ""})("x")) == "ProcessExecutionError: x"
+    )
+    assert library.text_of(ValueError()) == "ValueError"

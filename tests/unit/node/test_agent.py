@@ -13,7 +13,7 @@ from tonnage.api import kinds, names
 from tonnage.box.apiserver.server.server import ApiServer, extractor
 from tonnage.box.apiserver.storage.store import Store
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.client import STORAGE_TIMEOUT, CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver, lock_key
 from tonnage.csi.driver.endpoint import services
@@ -21,6 +21,7 @@ from tonnage.csi.driver.registration import RegistrationClient
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
 from tonnage.kube.client import Client
+from tonnage.node import agent as agents
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
 from tonnage.pools.fake import FakePool
@@ -114,15 +115,17 @@ async def test_an_inline_volume_lowers_what_is_published(kube: Client, folder: P
 class _Stranger:
     """Identity of a driver that is not ours: no manifest, and no places unless told so."""
 
-    def __init__(self, name: str, *, topology: bool) -> None:
-        self._name, self._topology = name, topology
+    def __init__(self, name: str, *, topology: bool, controls: bool = True) -> None:
+        self._name, self._topology, self._controls = name, topology, controls
 
     async def GetPluginInfo(self, _request: Any) -> csi_pb2.GetPluginInfoResponse:
         return csi_pb2.GetPluginInfoResponse(name=self._name, vendor_version="9")
 
     async def GetPluginCapabilities(self, _request: Any) -> csi_pb2.GetPluginCapabilitiesResponse:
         service = csi_pb2.PluginCapability.Service
-        kinds_ = [service.CONTROLLER_SERVICE] + [service.VOLUME_ACCESSIBILITY_CONSTRAINTS] * self._topology
+        kinds_ = [service.CONTROLLER_SERVICE] * self._controls + [
+            service.VOLUME_ACCESSIBILITY_CONSTRAINTS
+        ] * self._topology
         found = [csi_pb2.PluginCapability(service=service(type=kind)) for kind in kinds_]
         return csi_pb2.GetPluginCapabilitiesResponse(capabilities=found)
 
@@ -218,3 +221,68 @@ async def test_the_agent_serves_any_driver(kube: Client, folder: Path, topology:
 
 async def _shows(kube: Client, capacity: str) -> bool:
     return await _published(kube) == [capacity]
+
+
+async def _unbound_claim(kube: Client, provisioner: str) -> None:
+    made = {"metadata": {"name": "c"}, "provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+    await kube.create(kinds.STORAGE_CLASSES, made)
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "4Gi"}}, "storageClassName": "c"}
+    notes = {names.SELECTED_NODE: "node-1", names.STORAGE_PROVISIONER: provisioner}
+    meta = {"name": "data", "annotations": notes, "labels": {names.NODE_LABEL: "node-1"}}
+    await kube.create(kinds.CLAIMS, {"metadata": meta, "spec": spec}, "default")
+
+
+@pytest.mark.parametrize(("topology", "other"), [(False, "a.example.com"), (True, "a.example.com"), (False, "b")])
+async def test_a_controller_on_another_node_makes_volumes_without_topology(
+    kube: Client, folder: Path, topology: bool, other: str
+) -> None:
+    name = "a.example.com"
+    pool = FakePool("p", 10 * GIB, directories=False)
+    inner = Driver("node-2", {"p": pool}, folder / "state", name=name, topology_key="example.com/place")
+    ours = {service.descriptor.name: service for service in services(inner)}
+    identity, controller = ours["Identity"].descriptor, ours["Controller"]
+    blind = Service(controller.descriptor, _Blind(controller.implementation), key=lock_key)
+    here = CsiServer(
+        folder / "1.sock",
+        [Service(identity, _Stranger(name, topology=topology, controls=False)), ours["Node"]],
+    )
+    there = CsiServer(folder / "2.sock", [Service(identity, _Stranger(other, topology=topology)), blind, ours["Node"]])
+    config = AgentConfig(
+        "node-1",
+        cluster_uid="x",
+        endpoints=(folder / "1.sock",),
+        elsewhere=(folder / "2.sock",),
+        scope="label",
+        poll=0,
+    )
+    agent = NodeAgent(kube, config)
+    async with here, there:
+        task = asyncio.ensure_future(agent.run())
+        await _unbound_claim(kube, name)
+
+        async def is_settled() -> bool:
+            return agent.drivers.complete
+
+        async def is_bound() -> bool:
+            return (await kube.get(kinds.CLAIMS, "data", "default")).status.phase == "Bound"
+
+        await _until(is_settled)
+        if not topology and other == name:
+            await _until(is_bound)
+        else:
+            assert list(agent.drivers) == []
+        await agent.stop()
+        assert task.done()
+
+
+def test_a_driver_of_other_storage_has_time(kube: Client, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that is cut off ends as "no answer", whatever its cause is."""
+    limits: list[float] = []
+
+    def make(socket: Path, *, timeout: float) -> CsiClient:
+        limits.append(timeout)
+        return CsiClient(socket, timeout=timeout)
+
+    monkeypatch.setattr(agents, "CsiClient", make)
+    NodeAgent(kube, AgentConfig("node-1", cluster_uid="x", endpoints=(folder / "csi.sock",), scope="label", poll=0))
+    assert limits == [STORAGE_TIMEOUT]

@@ -28,6 +28,8 @@ Answer = TypeVar("Answer")
 
 CREATE_TIMEOUT = 10.0
 NODE_TIMEOUT = 120.0
+STORAGE_TIMEOUT = 120.0
+"""Seconds for a call to a driver of somebody else's storage: one that is cut off says nothing about its cause."""
 PAGE = 500
 Context = Mapping[str, str] | types.AttachedContext | None
 

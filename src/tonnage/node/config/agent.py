@@ -27,6 +27,7 @@ class AgentConfig:
     namespace: of capacity objects. binding: who binds claims, `agent` or `controller` (the PV controller). scope: the
     watch scope of claims. capacity: how capacity is published, exact or in tiers. starvation_guard: reschedules of a
     pod after which the node reserves capacity for it, 0 for never. endpoints: CSI sockets of external drivers.
+    elsewhere: CSI sockets on other nodes, for drivers without topology whose controller service is not here.
 
     cluster_uid: uid of the namespace kube-system. former_clusters: uids that it had before the cluster's database was
     lost. went_back: an earlier agent of this process ended because the API server returned to an older state.
@@ -91,6 +92,7 @@ class AgentConfig:
             adds=True,
         ),
     ] = ()
+    elsewhere: tuple[Path, ...] = ()
     cluster_uid: str = ""
     former_clusters: tuple[str, ...] = ()
     went_back: bool = False
