@@ -140,17 +140,22 @@ class FlexMounts:
 
         Not one that several nodes may mount: each has its own volume, and one label cannot name them all.
         """
+        label = names.label_value(self._node)
 
         def held(now: PersistentVolume) -> dict[str, object] | None:
-            has = names.PROVISIONER_FINALIZER in now.metadata.finalizers
-            if has or now.metadata.deleting or now.spec.persistent_volume_reclaim_policy != "Delete":
+            meta = now.metadata
+            has = names.PROVISIONER_FINALIZER in meta.finalizers
+            if now.spec.persistent_volume_reclaim_policy != "Delete" or (meta.deleting and not has):
                 return None
-            meta = {
-                "labels": {names.NODE_LABEL: names.label_value(self._node)},
-                "annotations": {names.PROVISIONED_BY: names.FLEX_COUNTED},
-                "finalizers": [*now.metadata.finalizers, names.PROVISIONER_FINALIZER],
+            if has and meta.labels.get(names.NODE_LABEL) == label and names.PROVISIONED_BY in meta.annotations:
+                return None
+            provisioner = meta.annotations.get(names.PROVISIONED_BY, names.FLEX_COUNTED)  # or that of localflex
+            body = {
+                "labels": {names.NODE_LABEL: label},
+                "annotations": {names.PROVISIONED_BY: provisioner},
+                "finalizers": meta.finalizers if has else [*meta.finalizers, names.PROVISIONER_FINALIZER],
             }
-            return {"metadata": meta}
+            return {"metadata": body}
 
         if not _is_only_on(volume, self._node):
             return

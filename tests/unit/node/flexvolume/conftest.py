@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,7 @@ class FlexNode:
         namespace: str = "default",
         driver: str = "tonnage.dev/local",
         handle: str = "",
+        annotations: Mapping[str, str] | None = None,
         **more: Any,
     ) -> str:
         """A PersistentVolume of a claim; its uid. handle: of a volume that was made for the claim."""
@@ -79,7 +80,9 @@ class FlexNode:
             "claimRef": {"namespace": namespace, "name": "c", "uid": "u"},
             **more,
         }
-        made = await self.client.create(VOLUMES, {"metadata": {"name": name}, "spec": spec})
+        made = await self.client.create(
+            VOLUMES, {"metadata": {"name": name, "annotations": dict(annotations or {})}, "spec": spec}
+        )
         return made.metadata.uid
 
     def records(self) -> list[Path]:

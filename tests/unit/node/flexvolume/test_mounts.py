@@ -70,6 +70,24 @@ async def test_one_of_policy_delete_is_held_before_its_volume_exists(
     assert (await node.client.get(VOLUMES, "pv")).metadata.resource_version == held.resource_version, "written once"
 
 
+async def test_a_volume_of_another_provisioner_is_held_as_its_own(node: FlexNode) -> None:
+    own = {names.PROVISIONED_BY: "monostream.com/localflex-provisioner"}
+    await node.volume("pv", annotations=own, persistentVolumeReclaimPolicy="Delete", nodeAffinity=_on("node-1"))
+    await node.mount("u1", "pv")
+    held = (await node.client.get(VOLUMES, "pv")).metadata
+    assert (held.annotations, held.finalizers[-1]) == (own, names.PROVISIONER_FINALIZER)
+
+
+async def test_what_a_person_took_from_it_is_written_again(node: FlexNode) -> None:
+    await node.volume("pv", persistentVolumeReclaimPolicy="Delete", nodeAffinity=_on("node-1"))
+    await node.mount("u1", "pv")
+    held = (await node.client.get(VOLUMES, "pv")).metadata
+    await node.client.patch(VOLUMES, "pv", {"metadata": {"labels": None, "annotations": None}})
+    await node.mount("u2", "pv")
+    again = (await node.client.get(VOLUMES, "pv")).metadata
+    assert (again.labels, again.annotations, again.finalizers) == (held.labels, held.annotations, held.finalizers)
+
+
 @pytest.mark.parametrize(
     "more",
     [
@@ -129,7 +147,7 @@ async def test_a_pod_cannot_name_a_volume(node: FlexNode) -> None:
 
 
 @pytest.mark.parametrize("other", [{"namespace": "theirs"}, {"driver": "example.com/else"}])
-async def test_a_name_alone_gives_no_pod_a_persistent_volume(node: FlexNode, other: dict[str, str]) -> None:
+async def test_a_name_alone_gives_no_pod_a_persistent_volume(node: FlexNode, other: dict[str, Any]) -> None:
     uid = await node.volume("pv", **other)
     await node.mount("u1", "pv", size="1Gi")
     assert f"flex-{uid}" not in await node.volumes()
