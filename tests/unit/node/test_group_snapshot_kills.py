@@ -4,11 +4,9 @@ nothing goes that a content has."""
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,15 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.node.groupworld import GroupNodeWorld
-from tests.unit.node.test_snapshot_kills import Guillotine, Mortal, Stage
+from tests.unit.node.test_snapshot_kills import Guillotine, Mortal, Stage, staged
 
-from tonnage.api import kinds, names
+from tonnage.api import kinds
 from tonnage.csi.client.client import CsiClient
 from tonnage.kube.client import Client
-from tonnage.testing import apiserver
 from tonnage.testing.clock import run_virtual
-from tonnage.testing.node import FakeNode, MakeNode, fake_node
-from tonnage.testing.objects import MakeClaim, Objects
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakeClaim
 
 GIB = 1 << 30
 
@@ -197,23 +194,9 @@ def test_whatever_happens_to_groups_and_agents(operations: list[tuple[str, Any, 
 
 
 async def _played(operations: list[tuple[str, Any, bool]]) -> None:
-    guillotine = Guillotine()
-    with tempfile.TemporaryDirectory() as folder:
-        async with apiserver.api_server() as server:
-            kube = apiserver.client(server)
-            await kube.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
-            objects = Objects(kube)
-            await objects.storage_class("late", default=True)
-            pool = Mortal(guillotine, 200 * GIB)
-            async with fake_node(kube, Path(folder), pool=pool, agent=False) as node:
-                stage, world = Stage(kube, node, guillotine), GroupNodeWorld(kube, objects.claim)
-                await stage.start()
-                executioner = asyncio.ensure_future(stage.run())
-                play = GroupPlay(stage, world, await world.pair(node))
-                try:
-                    for operation in operations:
-                        await play.apply(*operation)
-                    await play.check()
-                finally:
-                    executioner.cancel()
-                    await asyncio.wait([executioner])
+    async with staged() as (stage, objects):
+        world = GroupNodeWorld(stage.kube, objects.claim)
+        play = GroupPlay(stage, world, await world.pair(stage.node))
+        for operation in operations:
+            await play.apply(*operation)
+        await play.check()

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -139,6 +140,27 @@ class Stage:
                 await self.on_death()
             self.guillotine.revive(self.again.pop(0) if self.again else 0)
             await self.start()
+
+
+@asynccontextmanager
+async def staged(**options: Any) -> AsyncIterator[tuple[Stage, Objects]]:
+    """A stage in a cluster of its own, with class `late`. options: other fields of its AgentConfig."""
+    guillotine = Guillotine()
+    with tempfile.TemporaryDirectory() as folder:
+        async with apiserver.api_server() as server:
+            kube = apiserver.client(server)
+            await kube.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+            objects = Objects(kube)
+            await objects.storage_class("late", default=True)
+            async with fake_node(kube, Path(folder), pool=Mortal(guillotine, 200 * GIB), agent=False) as node:
+                stage = Stage(kube, node, guillotine, options=options)
+                await stage.start()
+                executioner = asyncio.ensure_future(stage.run())
+                try:
+                    yield stage, objects
+                finally:
+                    executioner.cancel()
+                    await asyncio.wait([executioner])
 
 
 async def _life(stage: Stage, world: SnapshotWorld, name: str, *, policy: str) -> None:
@@ -337,23 +359,9 @@ def test_whatever_happens_to_contents_and_agents(operations: list[tuple[str, Any
 
 
 async def _played(operations: list[tuple[str, Any, bool]]) -> None:
-    guillotine = Guillotine()
-    with tempfile.TemporaryDirectory() as folder:
-        async with apiserver.api_server() as server:
-            kube = apiserver.client(server)
-            await kube.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
-            objects = Objects(kube)
-            await objects.storage_class("late", default=True)
-            pool = Mortal(guillotine, 200 * GIB)
-            async with fake_node(kube, Path(folder), pool=pool, agent=False) as node:
-                stage, world = Stage(kube, node, guillotine), SnapshotWorld(kube, objects.claim)
-                await stage.start()
-                executioner = asyncio.ensure_future(stage.run())
-                play = Play(stage, world, await world.bound(node))
-                try:
-                    for operation in operations:
-                        await play.apply(*operation)
-                    await play.check()
-                finally:
-                    executioner.cancel()
-                    await asyncio.wait([executioner])
+    async with staged() as (stage, objects):
+        world = SnapshotWorld(stage.kube, objects.claim)
+        play = Play(stage, world, await world.bound(stage.node))
+        for operation in operations:
+            await play.apply(*operation)
+        await play.check()

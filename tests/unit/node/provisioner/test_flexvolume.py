@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,14 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.node.conftest import AllEvents
-from tests.unit.node.test_snapshot_kills import GIB, Guillotine, Mortal, Stage
+from tests.unit.node.test_snapshot_kills import GIB, Guillotine, Mortal, Stage, staged
 
 from tonnage.api import kinds, names
 from tonnage.api.core import PersistentVolume
 from tonnage.api.matching import driver_volume
-from tonnage.testing import apiserver
 from tonnage.testing.clock import run_virtual
-from tonnage.testing.node import FakeNode, MakeNode, fake_node
+from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim, MakeClass, Objects
 from tonnage.testing.wait import Eventually
 from tonnage.testing.wait import eventually as until
@@ -249,24 +246,9 @@ def test_whatever_happens_to_claims_and_agents(operations: list[tuple[str, int]]
 
 
 async def _played(operations: list[tuple[str, int]]) -> None:
-    guillotine = Guillotine()
-    with tempfile.TemporaryDirectory() as folder:
-        async with apiserver.api_server() as server:
-            kube = apiserver.client(server)
-            await kube.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
-            objects = Objects(kube)
-            await objects.storage_class("late", default=True)
-            await objects.storage_class("flex", provisioner=PROVISIONER)
-            pool = Mortal(guillotine, 100 * GIB)
-            async with fake_node(kube, Path(folder), pool=pool, agent=False) as node:
-                stage = Stage(kube, node, guillotine, options={"flexvolume": True})
-                await stage.start()
-                executioner = asyncio.ensure_future(stage.run())
-                play = FlexPlay(stage, objects)
-                try:
-                    for operation in operations:
-                        await play.apply(*operation)
-                    await play.check()
-                finally:
-                    executioner.cancel()
-                    await asyncio.wait([executioner])
+    async with staged(flexvolume=True) as (stage, objects):
+        await objects.storage_class("flex", provisioner=PROVISIONER)
+        play = FlexPlay(stage, objects)
+        for operation in operations:
+            await play.apply(*operation)
+        await play.check()
