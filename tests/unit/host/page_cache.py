@@ -10,6 +10,9 @@ import pytest
 
 from tonnage.host.descriptor import opened
 
+TRIES = 20
+"""The kernel may hold a page at the moment that it is to be dropped, or need its memory at any moment."""
+
 
 def is_cached(file: Path) -> bool:
     """Whether the first page is. Skips the test where the file system does not tell."""

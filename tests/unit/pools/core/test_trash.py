@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.host.page_cache import is_cached
+from tests.unit.host.page_cache import TRIES, is_cached
 
 from tonnage.aio.clock import LoopClock
 from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, PreconditionError
@@ -218,12 +218,17 @@ async def test_image_pools_of_one_disk_evict_each_others(two: tuple[Pool, Pool],
     await a.unstage("old", staging)
     before = await a.capacity(), await b.capacity()
     image = real_folder / "b" / "old.img"
-    with image.open("rb") as file:
-        file.read(1)
-        os.fsync(file.fileno())  # pages to be written stay
-    assert is_cached(image)
-    await a.discard("old")
-    assert not is_cached(image), "its removal would take longer"
+    for _ in range(TRIES):
+        with image.open("rb") as file:
+            file.read(1)
+            os.fsync(file.fileno())  # pages to be written stay
+        was_cached = is_cached(image)
+        await a.discard("old")
+        if was_cached and not is_cached(image):
+            break
+        await a.restore("old")
+    else:
+        pytest.fail("its removal would take longer")
     after = await a.capacity(), await b.capacity()
     assert all(now.free > then.free for now, then in zip(after, before, strict=True)), (before, after)
     await a.close()
