@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cluster import network, programs
 from cluster.__main__ import BUSYBOX, down, up
 from cluster.processes import free_port
@@ -22,7 +21,6 @@ from deploy.image.build import build
 from tests.e2e.conftest import ControlPlane
 from tests.e2e.machines import SYSTEM, ready
 from tests.vm.conftest import HERE, Rig
-from tests.vm.undelete import Undelete
 
 from tonnage.api import names
 from tonnage.ops.install.options import GROUP_LABEL, IMAGE
@@ -37,7 +35,7 @@ PATIENCE = 1500.0
 """Seconds: a guest is ten times slower than the machine, which may do other things as well."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def plane(tmp_path_factory: pytest.TempPathFactory, qemu: Rig) -> Iterator[ControlPlane]:
     """A cluster of a node without persistent memory and a guest with it, tonnage installed on both."""
     if qemu.missing:
@@ -124,6 +122,8 @@ def capacities(plane: ControlPlane) -> dict[str, str]:
 
 def app() -> dict[str, Any]:
     """The walk-through's pod, with an image that is there."""
+    import yaml
+
     body: dict[str, Any] = yaml.safe_load((EXAMPLES / "pmem-app-late-binding.yaml").read_text())
     body["spec"]["containers"][0]["image"] = BUSYBOX
     body["spec"]["terminationGracePeriodSeconds"] = 0
@@ -144,27 +144,3 @@ def test_the_walk_through_with_late_binding(plane: ControlPlane) -> None:
     plane.kubectl("delete", "pod", APP)
     plane.kubectl("delete", "pvc", CLAIM)
     plane.until("all capacity is back", lambda: capacities(plane) == {NODE: "30716Mi"}, seconds=PATIENCE)
-
-
-def test_deleted_claims_return_and_make_way_the_oldest_first(plane: ControlPlane) -> None:
-    """By the commands of docs/tasks/undelete.md, in the agent's pod, with the administrator's kubeconfig."""
-    pods = plane.get("-n", SYSTEM, "pods", "-l", "app.kubernetes.io/component=node")["items"]
-    (agent,) = (pod["metadata"]["name"] for pod in pods if pod["spec"]["nodeName"] == NODE)
-    inside = ("exec", "-n", SYSTEM, "-i", agent, "--")
-    save = "import os, sys; os.umask(0o77); open('/tmp/admin.conf', 'w').write(sys.stdin.read())"
-    plane.kubectl(*inside, "python3", "-c", save, stdin=inside_config(plane))
-    endpoint = f"unix:///var/lib/kubelet/plugins/{names.DRIVER}/csi.sock"
-
-    def volumes(*words: str) -> subprocess.CompletedProcess[str]:
-        more = ["--kubeconfig", "/tmp/admin.conf"] if words[0] == "restore" else []
-        return plane.try_kubectl(*inside, "tonnage", "volumes", *words, "--endpoint", endpoint, *more)
-
-    does = Undelete(plane.kubectl, plane.until, volumes, pool="pmem", namespace="default", image=BUSYBOX)
-    does.claims_return_and_make_way_the_oldest_first()
-
-
-def inside_config(plane: ControlPlane) -> str:
-    """The administrator's kubeconfig, with the API server's address in pods."""
-    config = yaml.safe_load(plane.kubectl("config", "view", "--raw", "--flatten"))
-    config["clusters"][0]["cluster"]["server"] = f"https://{network.of(plane.folder).service}"
-    return yaml.safe_dump(config)
