@@ -43,7 +43,7 @@ QUICK: Mapping[str, Sequence[str]] = {
     "real": ("-m", f"real and {_GUESTS_AND_GO}", "--kills", "200", "--cuts", "90", "--fuzz", "2000"),
     "unit": ("-m", f"not real and {_GUESTS_AND_GO}"),
 }
-_MORE_CHANCE = ("--kills", "800", "--kill-seed", "1001", "--cut-seed", "1001", "--fuzz-seed", "1001")
+_MORE_CHANCE = ("--kills", "400", "--kill-seed", "1001", "--cut-seed", "1001", "--fuzz-seed", "1001")
 REST: Mapping[str, Sequence[str]] = {
     "machine": ("-m", "(programs or campaign) and not uml and not qemu", *_MORE_CHANCE),
     "uml": ("-m", "uml"),
