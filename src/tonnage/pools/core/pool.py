@@ -317,7 +317,7 @@ class Pool:
                     ):
                         raise
         finally:
-            self.restoring[name] -= 1
+            self.restoring -= Counter((name,))  # also forgets the name
 
     async def _restore_now(self, name: str) -> PoolVolume:
         async with self._locks.hold(name):

@@ -109,3 +109,18 @@ async def test_only_the_policy_of_that_moment_counts(
     is_retained = how == "its claim"
     assert (await _found(node) is not None) == is_retained
     assert len(node.agents[-1].sweep.orphans) == (0 if is_retained else 1)
+
+
+async def test_one_whose_mount_was_killed_before_its_volume_existed_can_be_deleted(
+    make_node: MakeNode, eventually: Eventually
+) -> None:
+    node = await make_node()
+    await _mounted(node, "Delete")
+    (name,) = await node.volumes()
+    await node.pool.delete(name)
+    await _end(node, "its claim")
+
+    async def is_over() -> bool:
+        return await _found(node) is None
+
+    await eventually(is_over)

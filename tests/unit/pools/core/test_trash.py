@@ -66,6 +66,7 @@ async def test_trash_counts_as_free_and_is_restored_once(pool: Pool) -> None:
         await pool.stage("v", Path("/s/v"))
     restored = await pool.restore("v")
     assert (restored, await pool.restore("v")) == (before, before)
+    assert not pool.restoring, "nothing is remembered of it"
     assert (await _names(pool), (await pool.capacity()).free) == ((["v"], []), 6 * GIB)
 
 
