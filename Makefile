@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all test-rest programs test-compat test-velero test-cinder test-upstream test-upstream-box check check-tests check-code setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
+.PHONY: demo test test-all test-rest test-changed programs test-compat test-velero test-cinder test-upstream test-upstream-box check check-tests check-code setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
@@ -23,6 +23,9 @@ test-all: debian-test $(READY)  ## guests, real clusters and programs in Go as w
 
 test-rest: $(READY)    ## what `make test` leaves out
 	$(BIN)/python -m scripts.run_tests --rest
+
+test-changed: $(READY) ## of what `make test` leaves out: what the last landing's changes reach, and a turn (docs/testing.md)
+	$(BIN)/python -m scripts.run_tests --changed
 
 programs: debian-test $(READY)  ## build the programs in Go that tests run (Go needed); a first build takes a quarter of an hour
 	$(BIN)/python -m scripts.build_programs

@@ -1,11 +1,12 @@
 """Runs the tests in lanes at once, each a pytest of its own, and ends whatever they leave.
 
-    python -m scripts.run_tests [--check | --rest] [PYTEST OPTION]...
+    python -m scripts.run_tests [--check | --rest | --changed] [PYTEST OPTION]...
 
-Without either: what needs neither Go nor guests (`make test`). With --rest: guests, real clusters, programs in Go and
-the other kills (`make test-all` runs both). With --check: unit tests and few kills (`make check`). Only the first
-lane's output is seen at once, that of the others at the end. A failed test fails the run, unless tests/repeat.txt
-names it: those run a second time, alone.
+Without any: what needs neither Go nor guests (`make test`). With --rest: guests, real clusters, programs in Go and
+the other kills (`make test-all` runs both). With --changed: those of the rest that scripts/reach.py chooses for the
+commits of this landing. With --check: unit tests and few kills (`make check`). Only the first lane's output is seen at
+once, that of the others at the end. A failed test fails the run, unless tests/repeat.txt names it: those run a second
+time, alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import compileall
 import ctypes
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -25,6 +27,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from scripts import reach
 
 _GUESTS_AND_GO = "not uml and not qemu and not e2e and not programs and not cinder"
 _WAITING = ("tests/unit/node", "tests/unit/kube", "tests/unit/cli", "tests/unit/simulate", "tests/crash/kills")
@@ -65,14 +69,16 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 @dataclass
 class Lane:
-    """A pytest. code: its exit code. report: what it wrote of its tests (tests/conftest.py): names by outcome, failed
-    ones with the reason. left: processes that were still there when it had ended, and were killed."""
+    """A pytest. processor: seconds that it and the processes that it waited for took. code: its exit code. report: what
+    it wrote of its tests (tests/conftest.py): names by outcome, failed ones with the reason. left: processes that were
+    still there when it had ended, and were killed."""
 
     name: str
     folder: Path
     process: subprocess.Popen[bytes]
     begun: float
     ended: float = 0.0
+    processor: float = 0.0
     code: int | None = None
     report: dict[str, Any] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
@@ -96,7 +102,8 @@ class Lane:
         """For the table at the end."""
         counts = ", ".join(f"{len(self.report.get(outcome, []))} {outcome}" for outcome in ("passed", "failed"))
         skipped = len(self.report.get("skipped", []))
-        return f"  {self.name:9} {(self.ended - self.begun) / 60:5.1f} min  {counts}, {skipped} not run"
+        minutes = f"{(self.ended - self.begun) / 60:5.1f} min, {self.processor / 60:5.1f} of processor"
+        return f"  {self.name:9} {minutes}  {counts}, {skipped} not run"
 
 
 def main(arguments: list[str]) -> int:
@@ -106,11 +113,10 @@ def main(arguments: list[str]) -> int:
     _adopt_orphans()
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores the first
         signal.signal(number, signal.default_int_handler)
-    chosen = {"--check": [CHECK], "--rest": [REST, ALONE]}.get(arguments[0] if arguments else "", [QUICK])
-    options = arguments if chosen == [QUICK] else arguments[1:]
+    chosen, options = _chosen(arguments)
     with tempfile.TemporaryDirectory(prefix="tonnage-tests-") as temporary:
         lanes = [lane for some in chosen for lane in _run_lanes(some, options, Path(temporary))]
-        print("\nTests:", *(lane.row() for lane in lanes), sep="\n")
+        print("\nTests:", *(lane.row() for lane in lanes), _detached(lanes), sep="\n")
         for lane in lanes:
             for what in lane.left:
                 print(f"{lane.name}: left behind, and killed: {what}")
@@ -129,6 +135,37 @@ def main(arguments: list[str]) -> int:
     passed = sum(len(lane.report.get("passed", [])) for lane in lanes)
     print(f"{passed} passed, {len(failed)} failed, {skipped} skipped", flush=True)
     return 0 if good and not failed else 1
+
+
+def _chosen(arguments: Sequence[str]) -> tuple[list[Mapping[str, Sequence[str]]], Sequence[str]]:
+    """Groups of lanes, one group after the other, and pytest's options."""
+    match arguments:
+        case ["--check", *options]:
+            return [CHECK], options
+        case ["--rest", *options]:
+            return [REST, ALONE], options
+        case ["--changed", *options]:
+            choice = reach.since(reach.base())
+            print(*choice.lines(), sep="\n", flush=True)
+            lanes = choice.lanes()
+            groups = (
+                {name: (*tests, *lanes[name]) for name, tests in group.items() if name in lanes}
+                for group in (REST, ALONE)
+            )
+            return [group for group in groups if group], options
+    return [QUICK], arguments
+
+
+def _detached(lanes: Sequence[Lane]) -> str:
+    """For the table: what nobody waited for but we, such as detached boxes."""
+    minutes = (_processor() - sum(lane.processor for lane in lanes)) / 60
+    return f"  {'detached':9} {'':10} {minutes:5.1f} of processor"
+
+
+def _processor() -> float:
+    """Seconds of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _repeatable(failed: Collection[str]) -> list[str]:
@@ -193,7 +230,10 @@ def _look(lane: Lane) -> None:
     """Note whether it has ended; end it when its time is up."""
     if lane.code is not None:
         return
+    before = _processor()
     lane.code = lane.process.poll()
+    if lane.code is not None:
+        lane.processor = _processor() - before
     now = time.monotonic()
     if lane.code is None and now > lane.begun + LIMIT:
         running = lane.folder / f"{lane.name}.now"
