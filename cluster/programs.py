@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.gobuild import Missing as Missing
-from cluster.gobuild import Program, Say, build, cache, tell
+from cluster.gobuild import Program, Say, build, cache, check, tell
 
 MODULES = Path(__file__).parent / "modules"
 CHOICE = "TONNAGE_KUBERNETES"
@@ -87,8 +87,7 @@ def find() -> Path:
     """The folder with all programs. Raises Missing where one is not built: tests never build."""
     place = folder()
     _link_others(place)
-    if absent := [program.name for program in _programs(place) if not program.path.exists()]:
-        raise Missing(f"not built: {', '.join(absent)} (make programs)")
+    check(_programs(place))
     return place
 
 

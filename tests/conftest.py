@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import pytest
 from cluster import programs
+from cluster.gobuild import NO_BUILD
 from hypothesis import HealthCheck, settings
 from tests.examples import CHECK
 
@@ -33,6 +34,7 @@ settings.register_profile(
 )
 settings.load_profile("tonnage")
 settings.register_profile("check", settings(), max_examples=CHECK)
+os.environ[NO_BUILD] = "yes"  # a test that builds would take minutes on a fresh machine, and none elsewhere
 _TOLD: list[str] = []
 
 
