@@ -185,7 +185,7 @@ def _prepare(node: Node, disk: str, folder: Path) -> None:
     image = folder / f"{node.name}.disk"
     image.touch()
     os.truncate(image, DISK)
-    subprocess.run([programs.debian(f"mkfs.{disk}", _PACKAGES[disk]), "-q", image], check=True)
+    subprocess.run([programs.debian(f"mkfs.{disk}"), "-q", image], check=True)
     node.inside("sh", "-c", f"mkdir -p {POOL} && mount -o loop {image} {POOL} && echo {node.holder} >{images.HOLDER}")
 
 
@@ -197,7 +197,6 @@ _IMMEDIATE_CLASS = {
     "volumeBindingMode": names.IMMEDIATE,
     "allowVolumeExpansion": True,
 }
-_PACKAGES = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
 
 
 def _install(kubeconfig: Path, disk: str, snapshots: str) -> None:

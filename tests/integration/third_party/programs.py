@@ -6,9 +6,8 @@ import hashlib
 import re
 from pathlib import Path
 
-import pytest
 from benchmarks.peer import peer
-from cluster.gobuild import Missing, Program, cache, check
+from cluster.gobuild import Program, cache, check
 
 HERE = Path(__file__).parent
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer")
@@ -78,11 +77,3 @@ def find(name: str) -> Path:
     found = program(name)
     check([found], command="make test-velero" if name in VELERO else "make programs")
     return found.path
-
-
-def need(name: str) -> Path:
-    """The built program; skips the test where it is not built."""
-    try:
-        return find(name)
-    except Missing as reason:
-        pytest.skip(str(reason))
