@@ -40,6 +40,7 @@ PACKAGES: Mapping[str, str] = {
     "ndctl": "ndctl",
     "nsenter": "util-linux",
     "runc": "runc",
+    "setpriv": "util-linux",
     "sg_scan": "sg3-utils",
     "systemd-udevd": "udev",
     "unshare": "util-linux",

@@ -119,10 +119,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if file := terminalreporter.config.getoption("--report-to"):
         stats = terminalreporter.stats
         outcomes: dict[str, list[str] | dict[str, str]] = {
-            outcome: sorted({report.nodeid for report in stats.get(outcome, [])}) for outcome in ("passed", "skipped")
-        }
-        outcomes["failed"] = {
-            report.nodeid: _reason(report) for key in ("failed", "error") for report in stats.get(key, [])
+            "passed": sorted({report.nodeid for report in stats.get("passed", [])}),
+            "skipped": {report.nodeid: _reason(report) for report in stats.get("skipped", [])},
+            "failed": {report.nodeid: _reason(report) for key in ("failed", "error") for report in stats.get(key, [])},
         }
         file.write_text(json.dumps(outcomes))
     if _TOLD:
@@ -132,7 +131,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """The first words of what a test failed with."""
+    """The first words of what a test failed with, or why it was skipped."""
+    if isinstance(report.longrepr, tuple):  # file, line, reason
+        return report.longrepr[2].removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
     return " ".join((crash.message if crash else report.longreprtext).split())[:500]
 
