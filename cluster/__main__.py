@@ -43,9 +43,9 @@ def up(
     if [name for name in processes.names() if processes.pid(name)]:
         raise Failed(f"a cluster runs in {folder} already: `python -m cluster down` ends it")
     built = programs.find()
-    busybox = programs.debian("busybox", "busybox-static")
-    for program, package in (("unshare", "util-linux"), ("nsenter", "util-linux"), ("ip", "iproute2")):
-        programs.debian(program, package)
+    busybox = programs.debian("busybox")
+    for program in ("unshare", "nsenter", "ip"):
+        programs.debian(program)
     made = _images(folder, busybox)
     addresses = network.take(folder, nodes + guests)
     plane = ControlPlane(folder, built, processes, network=addresses, arguments=arguments)

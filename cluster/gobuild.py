@@ -28,6 +28,8 @@ _UNREACHABLE = (
     "toolchain not available",
 )
 """What `go build` prints where a module or toolchain cannot be downloaded."""
+NO_BUILD = "TONNAGE_NO_BUILD"
+"""Variable of the environment by which build() only looks: that of all tests (tests/conftest.py)."""
 _PROGRESS_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 
@@ -61,16 +63,24 @@ def tell(text: str) -> None:
     print(text, flush=True)
 
 
+def check(programs: Sequence[Program], *, command: str = "make programs") -> None:
+    """Look whether they are built. command: what builds them. Raises Missing."""
+    if absent := [program.name for program in programs if not program.path.exists()]:
+        raise Missing(f"not built: {', '.join(absent)} ({command})")
+
+
 def build(programs: Sequence[Program], *, say: Say = tell, lock: Path | None = None) -> None:
     """Build the programs that are missing, one after the other. Blocking, without a time limit. Idempotent.
 
     Only one process builds at a time; others wait and say for whom. say: gets lines of progress. lock: the lock file,
-    by default one for all programs. Raises Missing where Go or the modules cannot be had, RuntimeError with Go's output
-    where a program does not compile.
+    by default one for all programs. Raises Missing where Go or the modules cannot be had, and where NO_BUILD is set;
+    RuntimeError with Go's output where a program does not compile.
     """
     missing = [program for program in programs if not program.path.exists()]
     if not missing:
         return
+    if os.environ.get(NO_BUILD):
+        check(missing)
     with _locked(lock or cache() / "build.lock", say) as held:
         for number, program in enumerate(missing, 1):
             if not program.path.exists():  # another process may have built it while we waited

@@ -116,8 +116,8 @@ class Node:
         return ["--address", self.containerd_socket, "--namespace", "k8s.io"]
 
     def _start_containerd(self) -> None:
-        runc = programs.debian("runc", "runc")
-        plugins = programs.debian("host-local", "containernetworking-plugins", "/usr/lib/cni").parent
+        runc = programs.debian("runc")
+        plugins = programs.debian("host-local").parent
         (self._folder / "containerd.toml").write_text(_containerd(self._folder, runc, plugins))
         (self._folder / "cni" / "10-bridge.conflist").write_text(self._network())
         command = [*self.enter(), str(self._built / "containerd"), "--config", f"{self._folder}/containerd.toml"]

@@ -9,16 +9,45 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cluster.gobuild import Missing as Missing
-from cluster.gobuild import Program, Say, build, cache, tell
+from cluster.gobuild import Program, Say, build, cache, check, tell
 
 MODULES = Path(__file__).parent / "modules"
 CHOICE = "TONNAGE_KUBERNETES"
 """Variable of the environment that chooses another release than the current one, as 1.30: those of modules/."""
 OLDEST_KUBECTL = (1, 30)
+PACKAGES: Mapping[str, str] = {
+    "btrfs": "btrfs-progs",
+    "busybox": "busybox-static",
+    "bwrap": "bubblewrap",
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "e2fsck": "e2fsprogs",
+    "e2image": "e2fsprogs",
+    "host-local": "containernetworking-plugins",
+    "ip": "iproute2",
+    "iscsid": "open-iscsi",
+    "lsscsi": "lsscsi",
+    "lvm": "lvm2",
+    "memcached": "memcached",
+    "mkfs.btrfs": "btrfs-progs",
+    "mkfs.ext4": "e2fsprogs",
+    "mkfs.xfs": "xfsprogs",
+    "ndctl": "ndctl",
+    "nsenter": "util-linux",
+    "runc": "runc",
+    "setpriv": "util-linux",
+    "sg_scan": "sg3-utils",
+    "systemd-udevd": "udev",
+    "unshare": "util-linux",
+}
+"""Program -> the Debian package that has it."""
+_PLACES = ("/usr/sbin", "/sbin", "/usr/lib/cni", "/usr/lib/systemd", "/lib/systemd")
+"""Folders of programs that are not in every PATH."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +116,7 @@ def find() -> Path:
     """The folder with all programs. Raises Missing where one is not built: tests never build."""
     place = folder()
     _link_others(place)
-    if absent := [program.name for program in _programs(place) if not program.path.exists()]:
-        raise Missing(f"not built: {', '.join(absent)} (make programs)")
+    check(_programs(place))
     return place
 
 
@@ -156,10 +184,10 @@ def _release(program: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def debian(name: str, package: str, *places: str) -> Path:
-    """A program of a Debian package. Raises Missing."""
-    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
-    found = shutil.which(name, path=":".join([path, *places]))
+def debian(name: str) -> Path:
+    """A program of the table PACKAGES. Raises Missing."""
+    package = PACKAGES[name]  # an unknown name fails everywhere
+    found = shutil.which(name, path=os.pathsep.join([os.environ["PATH"], *_PLACES]))
     if found is None:
-        raise Missing(f"{name} is not there (Debian: apt-get install {package})")
+        raise Missing(f"needs {name} (Debian: apt-get install {package})")
     return Path(found)

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -58,6 +59,8 @@ REST: Mapping[str, Sequence[str]] = {
 """Lane -> what chooses its tests."""
 ALONE: Mapping[str, Sequence[str]] = {"alone": ("-m", "alone")}
 """After the others: what takes minutes by itself, and beside them so long that leases and probes end."""
+BARE = ("unit",)
+"""Lanes whose tests find no program of the machine but those that every machine has (scripts/bare.py)."""
 REPEAT = Path("tests/repeat.txt")
 LIMIT = 75 * 60.0
 """Seconds after which a lane is ended: no test hangs the run."""
@@ -131,9 +134,11 @@ def main(arguments: list[str]) -> int:
             print(last.row())
     if failed:
         print("failed:", *(f"{test}: {reason}" for test, reason in sorted(failed.items())), sep="\n  ")
-    skipped = sum(len(lane.report.get("skipped", [])) for lane in lanes)
+    reasons = Counter(reason for lane in lanes for reason in lane.report.get("skipped", {}).values())
+    if reasons:
+        print("what was not run:", *(f"{count:4} x {reason}" for reason, count in reasons.most_common()), sep="\n  ")
     passed = sum(len(lane.report.get("passed", [])) for lane in lanes)
-    print(f"{passed} passed, {len(failed)} failed, {skipped} skipped", flush=True)
+    print(f"{passed} passed, {len(failed)} failed, {reasons.total()} skipped", flush=True)
     return 0 if good and not failed else 1
 
 
@@ -209,9 +214,13 @@ def _available() -> tuple[float, ...]:
 def _start(name: str, arguments: Sequence[str], folder: Path, *, is_shown: bool) -> Lane:
     report = folder / f"{name}.json"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "--report-to", str(report)]
-    command += arguments
-    if os.geteuid() == 0 and shutil.which("unshare"):
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--tb=short", "-rfE"]
+    command += ["--report-to", str(report), *arguments]
+    if name in BARE:
+        bare = folder / f"{name}.bin"
+        bare.mkdir()
+        command = [sys.executable, "-m", "scripts.bare", str(bare), *command]
+    if os.geteuid() == 0:
         # A mount namespace of its own: a copy in another process' namespace keeps what is unmounted here busy.
         command = ["unshare", "--mount", "--propagation", "private", "--", *command]
     with (folder / f"{name}.out").open("wb") as output:

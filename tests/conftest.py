@@ -20,8 +20,10 @@ from uuid import uuid4
 
 import pytest
 from cluster import programs
+from cluster.gobuild import NO_BUILD
 from hypothesis import HealthCheck, settings
 from tests.examples import CHECK
+from tests.programs import absent, found, need
 
 from tonnage.errors import UnsupportedError
 from tonnage.host import loop, mount
@@ -33,7 +35,10 @@ settings.register_profile(
 )
 settings.load_profile("tonnage")
 settings.register_profile("check", settings(), max_examples=CHECK)
+os.environ[NO_BUILD] = "yes"  # a test that builds would take minutes on a fresh machine, and none elsewhere
 _TOLD: list[str] = []
+OF_A_BOX = ("bwrap", "mkfs.ext4", "mkfs.xfs", "kubectl")
+"""Programs that whole clusters need."""
 
 
 @pytest.fixture
@@ -114,10 +119,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if file := terminalreporter.config.getoption("--report-to"):
         stats = terminalreporter.stats
         outcomes: dict[str, list[str] | dict[str, str]] = {
-            outcome: sorted({report.nodeid for report in stats.get(outcome, [])}) for outcome in ("passed", "skipped")
-        }
-        outcomes["failed"] = {
-            report.nodeid: _reason(report) for key in ("failed", "error") for report in stats.get(key, [])
+            "passed": sorted({report.nodeid for report in stats.get("passed", [])}),
+            "skipped": {report.nodeid: _reason(report) for report in stats.get("skipped", [])},
+            "failed": {report.nodeid: _reason(report) for key in ("failed", "error") for report in stats.get(key, [])},
         }
         file.write_text(json.dumps(outcomes))
     if _TOLD:
@@ -127,19 +131,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """The first words of what a test failed with."""
+    """The first words of what a test failed with, or why it was skipped."""
+    if isinstance(report.longrepr, tuple):  # file, line, reason
+        return report.longrepr[2].removeprefix("Skipped: ")
     crash = getattr(report.longrepr, "reprcrash", None)
     return " ".join((crash.message if crash else report.longreprtext).split())[:500]
 
 
-def _missing(*programs: str) -> str:
-    """Why real pools cannot be had here, "" when they can."""
+def _no_mounts() -> str:
+    """Why nothing can be mounted here, "" where it can."""
     if os.geteuid() != 0:
         return "needs root: mounts and loop devices"
-    if not os.access(loop.CONTROL, os.R_OK | os.W_OK):
-        return f"needs {loop.CONTROL}"
-    absent = [program for program in programs if shutil.which(program, path="/usr/sbin:/sbin:/usr/bin:/bin") is None]
-    return f"needs {', '.join(absent)}" if absent else ""
+    return "" if os.access(loop.CONTROL, os.R_OK | os.W_OK) else f"needs {loop.CONTROL}"
 
 
 def _sweep(folder: Path) -> None:
@@ -155,7 +158,7 @@ def _sweep(folder: Path) -> None:
 @pytest.fixture
 def real_folder(tmp_path: Path) -> Iterator[Path]:
     """A folder for real mounts and loop devices, all taken away at the end; skips where they cannot be had."""
-    if reason := _missing("mkfs.ext4"):
+    if reason := _no_mounts() or absent("mkfs.ext4"):
         pytest.skip(reason)
     try:
         yield tmp_path
@@ -173,17 +176,6 @@ def own_disk(real_folder: Path) -> Path:
     place.mkdir()
     subprocess.run(["mount", "-o", "loop", image, place], check=True)
     return place
-
-
-@pytest.fixture
-def need_program() -> Callable[[str], None]:
-    """Skips the test when a program is not installed."""
-
-    def need(program: str) -> None:
-        if reason := _missing(program):
-            pytest.skip(reason)
-
-    return need
 
 
 @pytest.fixture
@@ -261,34 +253,18 @@ class Cluster:
         return {node: capacity for name, node, capacity in rows if name == storage_class}
 
 
-def missing() -> str:
-    """Why no real cluster can be had here, "" when it can."""
-    if os.geteuid() != 0:
-        return "needs root: mounts, loop devices, bwrap"
-    needed = ("bwrap", "mkfs.ext4", "mkfs.xfs")
-    if absent := [p for p in needed if shutil.which(p, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]:
-        return f"needs {', '.join(absent)}"
-    try:
-        programs.kubectl()
-    except programs.Missing as reason:
-        return str(reason)
-    return ""
-
-
 @pytest.fixture(scope="session")
 def kubectl_program() -> str:
     """A kubectl that is new enough; skips where there is none."""
-    try:
-        return str(programs.kubectl())
-    except programs.Missing as reason:
-        pytest.skip(str(reason))
+    return str(found("kubectl"))
 
 
 @pytest.fixture(scope="session")
 def make_cluster() -> Iterator[Callable[..., Cluster]]:
     """Makes clusters that are not yet up; all are removed at the end, and nothing may be left on the machine."""
-    if reason := missing():
-        pytest.skip(reason)
+    if os.geteuid() != 0:
+        pytest.skip("needs root: mounts, loop devices, bwrap")
+    need(*OF_A_BOX)
     made: list[Cluster] = []
     base = Path(tempfile.mkdtemp(prefix="tonnage-test-", dir="/var/tmp"))
 

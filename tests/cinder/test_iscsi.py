@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import need
 
 pytestmark = [pytest.mark.cinder, pytest.mark.real, pytest.mark.timeout(2000)]
-NEEDED = {
-    "iscsid": "open-iscsi",
-    "lsscsi": "lsscsi",
-    "sg_scan": "sg3-utils",
-    "lvm": "lvm2",
-    "ip": "iproute2",
-    "systemd-udevd": "udev",
-}
-"""Programs and their packages."""
+NEEDED = ("iscsid", "lsscsi", "sg_scan", "lvm", "ip", "systemd-udevd")
 MODULES = ("sd_mod", "iscsi_tcp", "target_core_mod", "target_core_iblock", "iscsi_target_mod", "configfs")
 PRIVATE = """
 set -e
@@ -38,9 +30,7 @@ iscsid
 @pytest.fixture
 def before(tmp_path: Path) -> str:
     """Makes the guest a machine with iSCSI; skips where programs are missing."""
-    for program, package in NEEDED.items():
-        if shutil.which(program, path="/usr/sbin:/sbin:/usr/bin:/bin:/lib/systemd") is None:
-            pytest.skip(f"needs {program} (Debian: apt-get install {package})")
+    need(*NEEDED)
     (tmp_path / "before").write_text(PRIVATE)
     return f". {tmp_path}/before"
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.errors import (
     AlreadyExistsError,
@@ -115,7 +116,6 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     folder: Path = tmp_path
     if kind != "fake":
         folder = request.getfixturevalue("real_folder")
-        need: Callable[[str], None] = request.getfixturevalue("need_program")
         need("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")
     if kind == "static":
         _prepare_disks(folder / "pool")
@@ -547,14 +547,12 @@ async def test_a_copy_of_a_volume_that_was_never_used(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
-async def test_every_file_system_is_copied_and_grows(
-    bench: Bench, fstype: str, need_program: Callable[[str], None]
-) -> None:
+async def test_every_file_system_is_copied_and_grows(bench: Bench, fstype: str) -> None:
     if not _has(bench, "snapshots", "clones", "expansion"):
         return
     if bench.kind != "image":
         return  # only its volumes have file systems of several kinds
-    need_program(f"mkfs.{fstype}")
+    need(f"mkfs.{fstype}")
     pool, staging = bench.pool, bench.folder / "staging"
     await pool.create(VolumeRequest("a", 310 * MI, fstype=fstype))
     await pool.stage("a", staging)

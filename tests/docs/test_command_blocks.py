@@ -15,7 +15,7 @@ import yaml
 from tests.conftest import Cluster
 from tests.docs.pages import Command, commands
 from tests.docs.walking import ROOT, Shell, make_shell, walk
-from tests.integration.third_party.programs import need
+from tests.programs import found
 
 from tonnage.cli.main import main
 from tonnage.host.filesystem import may_grow_ext4
@@ -89,7 +89,7 @@ def test_readme(shell: Shell) -> None:
 @pytest.mark.real
 @pytest.mark.programs
 def test_readme_with_helm(shell: Shell, tmp_path: Path) -> None:
-    (tmp_path / "helm").symlink_to(need("helm"))
+    (tmp_path / "helm").symlink_to(found("helm"))
     steps = [c for c in commands(ROOT / "README.md") if c.text.startswith("helm ")]
     assert steps
     folder = shlex.quote(str(tmp_path))

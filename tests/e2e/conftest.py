@@ -24,7 +24,7 @@ from cluster import programs
 from cluster.__main__ import down, up
 from deploy.image import debian
 from deploy.image.build import build
-from tests.integration.third_party.programs import find as find_program
+from tests.programs import absent, find
 
 from tonnage.ops.install import manifests
 from tonnage.ops.install.options import IMAGE, Installation, parse_version
@@ -241,7 +241,4 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 def helm_program() -> Path | None:
     """The program, None where it cannot be had."""
-    try:
-        return find_program("helm")
-    except programs.Missing:
-        return None
+    return None if absent("helm") else find("helm")

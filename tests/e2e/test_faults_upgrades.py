@@ -12,7 +12,7 @@ from scripts.gen_chart import CHART
 from tests.e2e.machines import SYSTEM, Machines
 from tests.e2e.pods import LOOP, goes_on, phase, pod, removed, wait_ready
 from tests.e2e.processes import until
-from tests.integration.third_party.programs import need
+from tests.programs import found
 
 from tonnage.api import names
 from tonnage.ops.install.options import IMAGE
@@ -65,7 +65,7 @@ def is_attached(machines: Machines, claim_name: str) -> bool | None:
 @pytest.fixture
 def helm(machines: Machines) -> Callable[..., str]:
     """helm(verb, *flags) on the release that the machines has from our chart."""
-    program = str(need("helm"))
+    program = str(found("helm"))
     environment = {**os.environ, "HOME": str(machines.plane.folder / "helm")}
 
     def run(verb: str, *flags: str) -> str:

@@ -16,7 +16,8 @@ from deploy.image.archive import Entry
 from tests.e2e import pods
 from tests.e2e.machines import Machines
 from tests.e2e.processes import events, until
-from tests.integration.third_party.programs import POPULATOR, need
+from tests.integration.third_party.programs import POPULATOR
+from tests.programs import found
 
 from tonnage.api import names
 
@@ -57,7 +58,7 @@ def _definition() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def populator(machines: Machines, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """The machines, with the populator's controller at work and its image on both nodes."""
-    program, folder, plane = need(POPULATOR), tmp_path_factory.mktemp("populator"), machines.plane
+    program, folder, plane = found(POPULATOR), tmp_path_factory.mktemp("populator"), machines.plane
     image = folder / "image.tar"
     tree = {"hello-populator": Entry(0o755, program.read_bytes()), "tmp": Entry(0o1777)}
     archive.write(image, IMAGE, [archive.layer(tree, 0)], config={"Entrypoint": ["/hello-populator"]}, time=0)

@@ -15,6 +15,7 @@ from benchmarks.peer import peer
 from cluster.processes import Processes
 from tests.e2e.conftest import helm_program
 from tests.e2e.machines import GIB, SYSTEM, Machines, container, pod
+from tests.programs import found
 
 from tonnage.api import names
 from tonnage.api.quantity import to_bytes
@@ -64,9 +65,7 @@ def _capacities(machines: Machines) -> dict[str, int]:
 @pytest.fixture
 def served(machines: Machines) -> Iterator[Machines]:
     """The machines with the driver on the first node, served by the agents; afterwards without."""
-    program = peer.program()
-    if program is None:
-        pytest.skip("needs Go: csi-driver-host-path")
+    program = found(peer.HOSTPATH)
     node, plane = machines.node("node-1"), machines.plane
     socket = f"/var/lib/kubelet/plugins/{DRIVER}/csi.sock"
     node.inside("mkdir", "-p", str(Path(socket).parent), STATE)

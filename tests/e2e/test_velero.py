@@ -20,7 +20,8 @@ from tests.e2e import bucket, pods
 from tests.e2e.machines import POOL, Machines
 from tests.e2e.processes import until
 from tests.e2e.test_data_services import snapshots, storage_class
-from tests.integration.third_party.programs import VELERO, need
+from tests.integration.third_party.programs import VELERO
+from tests.programs import found
 
 pytestmark = [pytest.mark.e2e, pytest.mark.velero, pytest.mark.timeout(1800)]
 __all__ = ["snapshots"]
@@ -68,11 +69,11 @@ class Velero:
 @pytest.fixture
 def velero(machines: Machines, snapshots: None, tmp_path: Path) -> Iterator[Velero]:
     """Installed, and its server at work."""
-    made = Velero(machines, need(PROGRAM), tmp_path)
+    made = Velero(machines, found(PROGRAM), tmp_path)
     plane = machines.plane
     plugins = tmp_path / "plugins"
     plugins.mkdir()
-    (plugins / PLUGIN).symlink_to(need(PLUGIN))
+    (plugins / PLUGIN).symlink_to(found(PLUGIN))
     plane.kubectl(
         "apply", "--server-side", "-f", "-", stdin=made.run("install", "--crds-only", "--dry-run", "-o", "yaml")
     )

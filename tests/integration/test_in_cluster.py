@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import needs_containers
 
 from tonnage.api.kinds import CLUSTER_ROLE_BINDINGS, PODS, SERVICE_ACCOUNTS
 from tonnage.api.pods import Pod
@@ -21,7 +21,7 @@ from tonnage.kube.wait import until
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("bwrap"), reason="needs root and bwrap"),
+    needs_containers,
 ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import Cluster
-from tests.integration.third_party.programs import need
+from tests.programs import found
 from tests.stories.objects import FAST, apply, storage_class
 
 from tonnage.api import names
@@ -31,4 +31,4 @@ def box(make_cluster: Callable[..., Cluster], tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="session")
 def go_program() -> Callable[[str], Path]:
     """Finds a program in Go; skips the test where it is not built."""
-    return need
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -15,11 +14,12 @@ import pytest
 import yaml
 from benchmarks.driver.memcached_client import MemcachedClient
 from tests.conftest import Cluster
+from tests.programs import needs
 from tests.stories.objects import apply, sh, size_of
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.skipif(shutil.which("memcached") is None, reason="needs memcached (Debian: apt-get install memcached)"),
+    needs("memcached"),
 ]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EXTSTORE, PMEM = 11211, 11212

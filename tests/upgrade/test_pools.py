@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import need
 from tests.upgrade.archive import read, unpack
 
 from tonnage.csi.driver.driver import context_of
@@ -158,11 +159,8 @@ def write(path: Path, text: str) -> None:
 
 
 @pytest.fixture(params=list(POOLS))
-async def bench(
-    request: pytest.FixtureRequest, real_folder: Path, need_program: Callable[[str], None]
-) -> AsyncIterator[Bench]:
-    for program in ("mkfs.xfs", "mkfs.btrfs"):
-        need_program(program)
+async def bench(request: pytest.FixtureRequest, real_folder: Path) -> AsyncIterator[Bench]:
+    need("mkfs.xfs", "mkfs.btrfs")
     disk = DISKS[list(POOLS).index(request.param)] if DISKS else ""
     made = Bench(request.param, real_folder, disk)
     try:

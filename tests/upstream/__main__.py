@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -72,8 +72,8 @@ PARTS = (
 )
 
 
-def main() -> int:
-    """The command line."""
+def main(prepare: Callable[[], Path] | None = None) -> int:
+    """The command line. prepare: builds all programs and returns the suite's folder. Raises Missing, RuntimeError."""
     parser = argparse.ArgumentParser(prog="python -m tests.upstream", description=__doc__)
     parser.add_argument("disks", nargs="*", metavar="DISK", help=f"of {', '.join(DISKS)} (default: all)")
     parser.add_argument("--part", action="append", choices=[part.name for part in PARTS], help="repeatable")
@@ -87,9 +87,7 @@ def main() -> int:
     if options.focus:
         parts = [Part("focus", options.focus, (), must_pass=True)]
     try:
-        programs.ensure()
-        suite = ensure()
-        build([go_program(SNAPSHOTS)])
+        suite = (prepare or _build)()
     except (programs.Missing, RuntimeError) as failure:
         print(f"test-upstream: {failure}", file=sys.stderr)
         return 1
@@ -101,6 +99,13 @@ def main() -> int:
             options.reports, Path("docs/conformance.md"), programs.version(), disks=sorted(DISKS), parts=columns
         )
     return 1 if failed else 0
+
+
+def _build() -> Path:
+    """All programs; the folder with those of the suite. Raises Missing, RuntimeError."""
+    programs.ensure()
+    build([go_program(SNAPSHOTS)])
+    return ensure()
 
 
 def _tried(disk: str, parts: Sequence[Part], suite: Path, reports: Path, snapshots: str | None = None) -> int:
@@ -180,7 +185,7 @@ def _prepare(node: Node, disk: str, folder: Path) -> None:
     image = folder / f"{node.name}.disk"
     image.touch()
     os.truncate(image, DISK)
-    subprocess.run([programs.debian(f"mkfs.{disk}", _PACKAGES[disk]), "-q", image], check=True)
+    subprocess.run([programs.debian(f"mkfs.{disk}"), "-q", image], check=True)
     node.inside("sh", "-c", f"mkdir -p {POOL} && mount -o loop {image} {POOL} && echo {node.holder} >{images.HOLDER}")
 
 
@@ -192,7 +197,6 @@ _IMMEDIATE_CLASS = {
     "volumeBindingMode": names.IMMEDIATE,
     "allowVolumeExpansion": True,
 }
-_PACKAGES = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
 
 
 def _install(kubeconfig: Path, disk: str, snapshots: str) -> None:

@@ -43,7 +43,7 @@ def build(folder: Path, suite: Path) -> list[Path]:
 
     suite: the folder of the programs. Raises Missing of cluster and of deploy.image.
     """
-    busybox = _busybox(programs.debian("busybox", "busybox-static"))
+    busybox = _busybox(programs.debian("busybox"))
     host = busybox | {
         "agnhost": Entry(0o755, (suite / "agnhost").read_bytes()),
         "bin/nsenter": Entry(0o755, _NSENTER.encode()),

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from cluster import programs
 from cluster.processes import Failed
 from tests.upstream import __main__ as command
 from tests.upstream import results
@@ -111,11 +110,9 @@ def test_one_cluster_that_does_not_start_is_a_failure_of_its_disk(
         return 0
 
     monkeypatch.setattr(command, "_run", run)
-    monkeypatch.setattr(command, "ensure", Path)
-    monkeypatch.setattr(programs, "ensure", Path)
     for disks, code in ((["xfs", "btrfs"], 1), (["btrfs"], 0)):
         monkeypatch.setattr("sys.argv", ["upstream", *disks, "--reports", str(tmp_path)])
-        assert command.main() == code
+        assert command.main(lambda: tmp_path) == code
     assert ran == ["xfs", "btrfs", "btrfs"]
 
 

@@ -6,7 +6,8 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from tests.conftest import Cluster, missing, tonnage
+from tests.conftest import OF_A_BOX, Cluster, tonnage
+from tests.programs import absent
 from tests.vm.undelete import Undelete
 
 POOLS = {"thick": "lvm:vg0,name=thick,size=800Mi", "thin": "lvm:vg1,name=thin,thin=pool,thinsize=800Mi"}
@@ -15,7 +16,7 @@ POOLS = {"thick": "lvm:vg0,name=thick,size=800Mi", "thin": "lvm:vg1,name=thin,th
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A box of one node with all pools. Its folder is in the guest's memory, not the machine's."""
-    assert not missing(), missing()
+    assert absent(*OF_A_BOX) == ""
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     base = tmp_path_factory.mktemp("b")
     (base / "home").mkdir()

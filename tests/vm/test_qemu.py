@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.third_party.programs import need
+from tests.programs import found
 
 pytestmark = [pytest.mark.qemu, pytest.mark.real, pytest.mark.timeout(3000)]
 
@@ -101,7 +101,7 @@ def test_damage(qemu_suite: Callable[..., Any], pytestconfig: pytest.Config) -> 
 
 def test_sanity(qemu_suite: Callable[..., Any], tell: Callable[[str], None]) -> None:
     """csi-sanity in the guest, against a driver in the guest; its program is built before."""
-    need("sanity")
+    found("sanity")
     pool = "pmem:region0"
     ended = qemu_suite(
         f"csi-sanity over {pool}",

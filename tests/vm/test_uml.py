@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.third_party.programs import need
+from tests.programs import found, need
 
 pytestmark = [pytest.mark.uml, pytest.mark.real, pytest.mark.timeout(2000)]
 SECONDS = 600.0
@@ -20,11 +18,6 @@ CONTRACT = "tests/conformance/test_pools.py"
 
 GROUP = "lvm vgcreate --quiet vg0 /dev/ubda"
 QUOTA = "mkfs.xfs -q /dev/ubda && mkdir /run/disk && mount -o prjquota /dev/ubda /run/disk"
-
-
-def need_lvm() -> None:
-    if shutil.which("lvm", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") is None:
-        pytest.skip("needs lvm (Debian: apt-get install lvm2)")
 
 
 def test_a_command_and_its_exit_code(in_guest: Callable[..., Any], tmp_path: Path) -> None:
@@ -53,7 +46,7 @@ def test_time_is_up_and_no_process_is_left(in_guest: Callable[..., Any]) -> None
     "pool", [pytest.param("lvm:vg0", id="thick"), pytest.param("lvm:vg0,thin=pool,thinsize=33Gi", id="thin")]
 )
 def test_contract_of_pools(guest_suite: Callable[..., Any], pool: str) -> None:
-    need_lvm()
+    need("lvm")
     ended = guest_suite(
         f"the contract of pools over {pool}",
         CONTRACT,
@@ -67,14 +60,14 @@ def test_contract_of_pools(guest_suite: Callable[..., Any], pool: str) -> None:
 
 @pytest.mark.parametrize("suite", ["lvm", "lvm_copies", "lvm_groups", "lvm_health", "lvm_stale", "lvm_trash"])
 def test_lvm(guest_suite: Callable[..., Any], suite: str) -> None:
-    need_lvm()
+    need("lvm")
     file = f"tests/vm/guest_{suite}.py"
     guest_suite(f"LVM, {file}", file, disks=["2G", "2G", "1G"], seconds=SECONDS).check()
 
 
 def test_undelete_by_kubectl(guest_suite: Callable[..., Any]) -> None:
     """On a node with pools of thick and of thin volumes, each in a group of its own."""
-    need_lvm()
+    need("lvm")
     guest_suite(
         "undelete by kubectl, LVM",
         "tests/vm/guest_box_trash.py",
@@ -102,14 +95,14 @@ def test_quotas(guest_suite: Callable[..., Any]) -> None:
 
 
 def test_content(guest_suite: Callable[..., Any]) -> None:
-    need_lvm()
+    need("lvm")
     before = f"{GROUP} && {QUOTA.replace('ubda', 'ubdb')}"
     guest_suite("content", "tests/vm/guest_content.py", before=before, disks=["2G", "2G"], seconds=SECONDS).check()
 
 
 def test_pools_of_before(guest_suite: Callable[..., Any]) -> None:
     """Project quotas and LVM of an earlier version, each on a disk of its own."""
-    need_lvm()
+    need("lvm")
     disks = "TONNAGE_TEST_DISKS=/dev/ubda /dev/ubdb /dev/ubdc /dev/ubdd"
     file = "tests/upgrade/test_pools.py"
     guest_suite("pools of 6cf5dba", file, disks=["400M"] * 4, seconds=SECONDS, environment=[disks]).check()
@@ -118,7 +111,7 @@ def test_pools_of_before(guest_suite: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("kinds", ["lvm thick,lvm thick block,lvm thin,lvm thin block", "quota xfs,quota ext4"])
 def test_damage(guest_suite: Callable[..., Any], kinds: str, pytestconfig: pytest.Config) -> None:
     if "lvm" in kinds:
-        need_lvm()
+        need("lvm")
     count = pytestconfig.getoption("--guest-damage", 4)
     ended = guest_suite(
         f"damaged records, {kinds}",
@@ -143,8 +136,8 @@ def test_sanity(
 ) -> None:
     """csi-sanity in the guest, against a driver in the guest; its program is built before."""
     if before == GROUP:
-        need_lvm()
-    need("sanity")
+        need("lvm")
+    found("sanity")
     ended = guest_suite(
         f"csi-sanity over {pool}",
         "tests/integration/third_party/test_sanity.py::test_conforms",

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 from tests.crash.faults.faultpoints import ERRORS, LATE, Fault, FaultPoints
 from tests.crash.faults.machine import MI, Call, Model, Vol
+from tests.programs import need
 from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.api import names
@@ -485,7 +486,8 @@ def test_driver_and_model_agree(
     kind: str, lives: int, request: pytest.FixtureRequest, tell: Callable[[str], None]
 ) -> None:
     if kind != "fake":
-        request.getfixturevalue("need_program")(f"mkfs.{'btrfs' if kind == 'btrfs' else 'ext4'}")
+        request.getfixturevalue("real_folder")
+        need(f"mkfs.{'btrfs' if kind == 'btrfs' else 'ext4'}")
     counts: Counter[str] = Counter()
     lives = request.config.getoption("--machines") or lives
     checked = settings(

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash.faults.faultpoints import Fault, FaultPoints
+from tests.programs import need
 from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.csi.client.types import CreatedVolume, VolumeCapability
@@ -152,12 +153,12 @@ def disk(real_folder: Path) -> Iterator[Disk]:
 
 @pytest.fixture(params=["image", "btrfs"])
 async def node(
-    request: pytest.FixtureRequest, real_folder: Path, disk: Disk, need_program: Callable[[str], None],
+    request: pytest.FixtureRequest, real_folder: Path, disk: Disk,
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Node]:  # fmt: skip
     """A driver that is served."""
     if request.param == "btrfs":
-        need_program("mkfs.btrfs")
+        need("mkfs.btrfs")
     monkeypatch.setattr(pool_opener, "PAUSE", 0.0)
     made = Node(real_folder, disk, request.param)
     await made.start()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,8 +17,7 @@ from typing import Any
 
 import pytest
 from tests.crash.kills.kinds import GUESTS, KINDS, NATIVE, QEMU, UML
-
-from tonnage.host.run import PATH
+from tests.programs import absent, need
 
 ROOT = Path(__file__).parents[3]
 _RUNNERS = {
@@ -117,7 +115,7 @@ def campaigns(
     """The campaigns of all kinds that were asked for, begun together."""
     chosen = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
     wanted = {item.callspec.params.get("kind") for item in chosen if hasattr(item, "callspec")}
-    kinds = [kind for kind in KINDS if kind in wanted and not (_missing(kind) or guests.missing(kind))]
+    kinds = [kind for kind in KINDS if kind in wanted and not (absent(*KINDS[kind].programs) or guests.missing(kind))]
     running = Campaigns(fast_folder, request.config.getoption("--kills"), request.config.getoption("--kill-seed"))
     running.begin(sorted(kinds, key=lambda kind: kind not in GUESTS))  # the slow ones first
     yield running
@@ -134,12 +132,6 @@ def _check(kind: str, campaigns: Campaigns, tell: Callable[[str], None]) -> None
     assert told["kills"]
 
 
-def _missing(kind: str) -> str:
-    """What a kind needs that is not there."""
-    absent = [program for program in KINDS[kind].programs if shutil.which(program, path=PATH) is None]
-    return f"needs {', '.join(absent)}" if absent else ""
-
-
 @pytest.mark.real
 @pytest.mark.campaign
 @pytest.mark.parametrize(
@@ -148,8 +140,7 @@ def _missing(kind: str) -> str:
 def test_a_driver_killed_in_any_call_is_as_one_that_was_not(
     kind: str, campaigns: Campaigns, tell: Callable[[str], None]
 ) -> None:
-    if reason := _missing(kind):
-        pytest.skip(reason)
+    need(*KINDS[kind].programs)
     _check(kind, campaigns, tell)
 
 
@@ -160,16 +151,16 @@ _MARKS = {UML: pytest.mark.uml, QEMU: pytest.mark.qemu}
 @pytest.mark.campaign
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=_MARKS[KINDS[kind].guest]) for kind in GUESTS])
 def test_the_same_in_a_guest(kind: str, guests: Guests, campaigns: Campaigns, tell: Callable[[str], None]) -> None:
-    if reason := guests.missing(kind) or _missing(kind):
+    if reason := guests.missing(kind):
         pytest.skip(reason)
+    need(*KINDS[kind].programs)
     _check(kind, campaigns, tell)
 
 
 @pytest.mark.real
 @pytest.mark.timeout(1200)
 def test_a_driver_that_does_not_clean_up_is_found_out(rooted: None, traced: None, fast_folder: Path) -> None:
-    if reason := _missing("image sparse"):
-        pytest.skip(reason)
+    need(*KINDS["image sparse"].programs)
     command = [sys.executable, "-m", "tests.crash.kills.campaign", "image sparse", "--kills", "500", "--careless"]
     command += ["--folder", str(fast_folder)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,24 +13,20 @@ from pathlib import Path
 import pytest
 from tests.crash.kills.fusedisk import BLOCK, Disk
 from tests.crash.kills.power import POWERED
+from tests.programs import need
 
 pytestmark = [pytest.mark.real, pytest.mark.campaign]
 ROOT = Path(__file__).parents[3]
 
 
-def _missing(kind: str) -> str:
-    needed = (*POWERED[kind].programs, POWERED[kind].disk[0])
-    absent = [p for p in needed if shutil.which(p, path="/usr/sbin:/sbin:/usr/bin:/bin") is None]
-    if absent:
-        return f"needs {', '.join(absent)}"
-    return (
-        "" if os.access("/dev/fuse", os.R_OK | os.W_OK) else "needs /dev/fuse: a disk that remembers what was written"
-    )
+def _need(kind: str) -> None:
+    need(*POWERED[kind].programs, POWERED[kind].disk[0])
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("needs /dev/fuse: a disk that remembers what was written")
 
 
 def _cut(kind: str, cuts: int, seed: int, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    if reason := _missing(kind):
-        pytest.skip(reason)
+    _need(kind)
     return _run("power", kind, "--cuts", str(cuts), "--seed", str(seed), *more, "--folder", str(folder))
 
 
@@ -59,8 +54,7 @@ def test_what_was_answered_is_there_after_a_power_cut(
 def test_an_image_store_shows_no_half_image_after_a_power_cut(
     rooted: None, fast_folder: Path, request: pytest.FixtureRequest, tell: Callable[[str], None]
 ) -> None:
-    if reason := _missing("image on ext4"):
-        pytest.skip(reason)
+    _need("image on ext4")
     cuts, seed = request.config.getoption("--cuts") // len(POWERED), request.config.getoption("--cut-seed")
     given = ("--cuts", str(max(1, cuts)), "--seed", str(seed), "--folder", str(fast_folder))
     ended = _run("store_power", *given)
@@ -70,8 +64,7 @@ def test_an_image_store_shows_no_half_image_after_a_power_cut(
 
 @pytest.mark.timeout(120)
 def test_a_disk_that_another_mount_namespace_has_ends(rooted: None, real_folder: Path) -> None:
-    if reason := _missing("image on ext4"):
-        pytest.skip(reason)
+    _need("image on ext4")
     content, folder = real_folder / "content", real_folder / "disk"
     content.write_bytes(bytes(BLOCK))
     folder.mkdir()
@@ -97,8 +90,7 @@ def test_a_driver_that_does_not_flush_is_found_out(kind: str, rooted: None, fast
 
 
 def test_an_image_store_that_does_not_flush_is_found_out(rooted: None, fast_folder: Path) -> None:
-    if reason := _missing("image on ext4"):
-        pytest.skip(reason)
+    _need("image on ext4")
     ended = _run("store_power", "--cuts", "60", "--seed", "1", "--forgetful", "--folder", str(fast_folder))
     assert ended.returncode == 1
     assert "power was cut" in ended.stderr

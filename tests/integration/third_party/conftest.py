@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.integration.third_party.programs import need
+from tests.programs import found
 
 
 @pytest.fixture(scope="session")
 def go_program() -> Callable[[str], Path]:
     """Finds one of the programs beside this file; skips the test where it is not built."""
-    return need
+    return found

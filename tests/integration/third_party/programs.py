@@ -6,9 +6,8 @@ import hashlib
 import re
 from pathlib import Path
 
-import pytest
 from benchmarks.peer import peer
-from cluster.gobuild import Missing, Program, cache
+from cluster.gobuild import Program, cache, check
 
 HERE = Path(__file__).parent
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer")
@@ -75,16 +74,6 @@ def sidecar_versions() -> dict[str, str]:
 
 def find(name: str) -> Path:
     """The built program. Raises Missing: tests never build."""
-    found = program(name).path
-    if not found.exists():
-        command = "make test-velero" if name in VELERO else "make programs"
-        raise Missing(f"{name} is not built ({command})")
-    return found
-
-
-def need(name: str) -> Path:
-    """The built program; skips the test where it is not built."""
-    try:
-        return find(name)
-    except Missing as reason:
-        pytest.skip(str(reason))
+    found = program(name)
+    check([found], command="make test-velero" if name in VELERO else "make programs")
+    return found.path

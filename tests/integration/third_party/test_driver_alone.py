@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from benchmarks.peer import peer
 from tests.integration.third_party.programs import SNAPSHOTS as CONTROLLER
-from tests.integration.third_party.programs import need
+from tests.programs import found
 from tests.unit.controller.snapshots.world import World
 
 from tonnage.aio.clock import RealClock
@@ -92,7 +92,7 @@ def _size(path: Path) -> int:
 @pytest.fixture
 async def alone(real_folder: Path) -> AsyncIterator[DriverAlone]:
     """All programs, each a process."""
-    programs = {name: need(name) for name in (CONTROLLER, peer.SNAPSHOTTER, "csi-resizer")}
+    programs = {name: found(name) for name in (CONTROLLER, peer.SNAPSHOTTER, "csi-resizer")}
     credentials = ensure(real_folder / "credentials", RealClock())
     server = ApiServer(Store(extractor()), credentials=credentials)
     await server.start()

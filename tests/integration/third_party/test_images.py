@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import find, needs
 
 from tonnage.testing import image_archive as made
 from tonnage.testing.image_archive import LayerTar
 
-BUSYBOX = shutil.which("busybox")
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.skipif(BUSYBOX is None, reason="needs busybox (package busybox-static)"),
+    needs("busybox"),
 ]
 POD: dict[str, Any] = {
     "apiVersion": "v1",
@@ -56,7 +55,7 @@ spec:
 def box(make_cluster: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One node, with an image that was loaded from a folder at its start."""
     folder = tmp_path_factory.mktemp("images")
-    layers = [made.busybox(BUSYBOX or ""), LayerTar().add("hello", b"hello\n", mode=0o644).data()]
+    layers = [made.busybox(str(find("busybox"))), LayerTar().add("hello", b"hello\n", mode=0o644).data()]
     files = made.layout(layers, name="example/web:1", Entrypoint=["/bin/sh", "-c"], User="web")
     (folder / "web.tar").write_bytes(made.archive(files))
     box = make_cluster("--nodes", "1", "--pool", "image,name=scratch,size=1Gi,sparse=yes", "--images", str(folder))
@@ -101,7 +100,9 @@ def test_the_life_of_an_image(box: Any) -> None:
 
 def test_the_walk_through_of_the_image_populator(box: Any, tmp_path: Path) -> None:
     """Its images and its pod, with an image volume in place of its CSI driver."""
-    nginx = made.layout([made.busybox(BUSYBOX or "")], name="nginx:1.16-alpine", Cmd=["/bin/sh", "-c", "sleep 1000"])
+    nginx = made.layout(
+        [made.busybox(str(find("busybox")))], name="nginx:1.16-alpine", Cmd=["/bin/sh", "-c", "sleep 1000"]
+    )
     data = made.layout([LayerTar().add("test", b"testing\n", mode=0o644).data()], name="kfox1111/misc:test")
     for number, files in enumerate((nginx, data)):
         (tmp_path / f"{number}.tar").write_bytes(made.archive(files))
@@ -124,7 +125,9 @@ def test_the_walk_through_of_the_image_populator_with_its_driver(
     """Its pod, unchanged; what the pod writes has a limit, and the image stays as it is."""
     folder = tmp_path / "images"
     folder.mkdir()
-    nginx = made.layout([made.busybox(BUSYBOX or "")], name="nginx:1.16-alpine", Cmd=["/bin/sh", "-c", "sleep 1000"])
+    nginx = made.layout(
+        [made.busybox(str(find("busybox")))], name="nginx:1.16-alpine", Cmd=["/bin/sh", "-c", "sleep 1000"]
+    )
     data = made.layout([LayerTar().add("test", b"testing\n", mode=0o644).data()], name="kfox1111/misc:test")
     for number, files in enumerate((nginx, data)):
         (folder / f"{number}.tar").write_bytes(made.archive(files))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import need
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 OPERATOR = """
@@ -84,12 +84,6 @@ pod.wait("delete", timeout=120)
 assert not pod.exists()
 print("done")
 """
-
-
-def need(name: str) -> None:
-    """Skip where a package of others is not installed."""
-    if importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed (make setup)")
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 pytestmark = [pytest.mark.real, pytest.mark.programs]
 VERBS = ("Probe", "GetCapacity", "CreateVolume", "NodeStageVolume", "NodePublishVolume", "NodeGetVolumeStats",
@@ -20,11 +21,11 @@ VERBS = ("Probe", "GetCapacity", "CreateVolume", "NodeStageVolume", "NodePublish
 
 @pytest.mark.parametrize("kind", ["image", "btrfs"])
 def test_a_volumes_life_without_kubernetes(
-    real_folder: Path, own_disk: Path, go_program: Callable[[str], Path], need_program: Callable[[str], None], kind: str
+    real_folder: Path, own_disk: Path, go_program: Callable[[str], Path], kind: str
 ) -> None:
     """Created, mounted, grown, snapshotted, restored, deleted: each call twice, as after a lost answer."""
     fstype = "xfs" if kind == "image" else "btrfs"
-    need_program(f"mkfs.{fstype}")
+    need(f"mkfs.{fstype}")
     program, socket = go_program("orchestrator"), real_folder / "csi.sock"
     pool = f"{kind}:{own_disk}/pool,size=2Gi" + (",sparse=yes" if kind == "image" else "")
     command = [sys.executable, "-m", "tonnage.cli", "driver", f"--endpoint=unix://{socket}", f"--pool={pool}"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from tests.programs import need
 
 from tonnage.host import loop, mount
 
@@ -101,7 +102,7 @@ def test_conforms(
 ) -> None:  # fmt: skip
     if kind != "fake":
         request.getfixturevalue("real_folder")
-        request.getfixturevalue("need_program")("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")
+        need("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")
     where = f":{folder}/pool" if kind in ("image", "btrfs") else ""
     growing = ",sparse=yes,overcommit=yes" if where else ""
     program = go_program("sanity")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.integration.third_party.programs import SNAPSHOTS as PROGRAM
-from tests.integration.third_party.programs import need
+from tests.programs import found
 from tests.unit.controller.contexts import context
 from tests.unit.controller.snapshots.groupworld import GroupWorld
 from tests.unit.controller.snapshots.world import World
@@ -50,7 +50,7 @@ async def groups(tmp_path: Path) -> AsyncIterator[GroupWorld]:
 
 @asynccontextmanager
 async def _upstream(tmp_path: Path, *, groups: bool) -> AsyncIterator[GroupWorld]:
-    program = need(PROGRAM)
+    program = found(PROGRAM)
     credentials = ensure(tmp_path / "credentials", RealClock())
     server = ApiServer(Store(extractor()), credentials=credentials)
     await server.start()

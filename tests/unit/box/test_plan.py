@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from msgspec import structs
+from tests.programs import need
 
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan, what_stays
@@ -113,8 +113,8 @@ def test_pools_may_grow_and_be_added_and_not_lost(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_a_volume_group_is_of_one_node(tmp_path: Path, real_folder: Path, need_program: Callable[[str], None]) -> None:
-    need_program("lvm")
+def test_a_volume_group_is_of_one_node(tmp_path: Path, real_folder: Path) -> None:
+    need("lvm")
     data = DataFolder(tmp_path / "d")
 
     made = plan(data, Settings(nodes=1, pools=["lvm:vg0,size=1Gi"], runtime="none"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import need, needs
 
 from tonnage.errors import HostError
 from tonnage.host import mount
@@ -59,11 +60,10 @@ def test_a_pool_is_made_and_holds_volumes(
     tonnage: Run,
     disks: Callable[[], Path],
     real_folder: Path,
-    need_program: Callable[[str], None],
     kind: str,
     fstype: str,
 ) -> None:
-    need_program(f"mkfs.{fstype}")
+    need(f"mkfs.{fstype}")
     disk, where = disks(), real_folder / "fast"
     asked = ("pools", "init", f"{kind}:{where}", disk, "--fstype", fstype, "--yes")
 
@@ -152,10 +152,8 @@ def test_a_folder_with_files_is_refused(tonnage: Run, disks: Callable[[], Path],
     assert "is not empty" in shown.error
 
 
-def test_a_volume_group_is_made_and_extended(
-    tonnage: Run, disks: Callable[[], Path], need_program: Callable[[str], None]
-) -> None:
-    need_program("lvm")
+def test_a_volume_group_is_made_and_extended(tonnage: Run, disks: Callable[[], Path]) -> None:
+    need("lvm")
     first, second, group = disks(), disks(), f"tonnage-test-{os.getpid()}"
     try:
         made = tonnage("pools", "init", f"lvm:{group}", first, "--yes")
@@ -186,7 +184,9 @@ def test_a_volume_group_is_made_and_extended(
         (("init", "image:/mnt/x", "/dev/a", "/dev/b"), "xfs takes one device"),
         (("init", "image:/mnt/x", "/dev/a", "/dev/a"), "named twice"),
         (("init", "quota:/mnt/x", "/dev/a", "--fstype", "btrfs"), "is on xfs or ext4"),
-        (("extend", "lvm:nosuchgroup", "/dev/a"), "there is no volume group nosuchgroup"),
+        pytest.param(
+            ("extend", "lvm:nosuchgroup", "/dev/a"), "there is no volume group nosuchgroup", marks=needs("lvm")
+        ),
         (("extend", "image:/nowhere"), "nothing is mounted at /nowhere"),
     ],
 )

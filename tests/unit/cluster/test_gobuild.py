@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cluster import gobuild
-from cluster.gobuild import Missing, Program, build
+from cluster.gobuild import NO_BUILD, Missing, Program, build
 
 GO = """#!/bin/sh
 while [ "$1" != -o ]; do shift; done
@@ -32,6 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("GATE", f"{tmp_path}/gate")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv(NO_BUILD)  # which tests/conftest.py sets
     return tmp_path
 
 
@@ -46,6 +47,19 @@ def test_what_is_there_is_not_built_again(folder: Path) -> None:
     build([program(folder, "a"), program(folder, "c")], say=said.append)
     assert said[2:] == ["building c, 1 of 1, 0 min"]
     assert sorted(os.listdir(folder / "out")) == ["a", "b", "c"]
+
+
+def test_no_test_builds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build([program(folder, "a")])
+    monkeypatch.setenv(NO_BUILD, "yes")
+    build([program(folder, "a")])
+    with pytest.raises(Missing, match=r"not built: b \(make programs\)"):
+        build([program(folder, "a"), program(folder, "b")])
+    assert os.listdir(folder / "out") == ["a"]
+
+
+def test_no_build_is_said_to_every_test() -> None:
+    assert os.environ[NO_BUILD]
 
 
 @pytest.mark.parametrize(("name", "error"), [("broken", RuntimeError), ("away", Missing)])

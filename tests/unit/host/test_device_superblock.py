@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.host.device import filesystem_length, is_unused
 from tonnage.host.run import run
@@ -14,8 +15,8 @@ MI = 1 << 20
 
 
 @pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
-def test_a_fresh_file_system_is_unused_and_has_its_length(tmp_path: Path, fstype: str, need_program: object) -> None:
-    need_program(f"mkfs.{fstype}")  # type: ignore[operator]
+def test_a_fresh_file_system_is_unused_and_has_its_length(tmp_path: Path, fstype: str) -> None:
+    need(f"mkfs.{fstype}")
     image = tmp_path / "image"
     with image.open("wb") as file:
         file.truncate(512 * MI)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.programs import need
 
 from tonnage.host import extents, loop, mount
 from tonnage.host.descriptor import closing, opened
@@ -56,9 +57,9 @@ def test_each_block_that_may_differ_is_in_a_range_and_no_other(left: list[int | 
 
 
 @pytest.fixture(params=["xfs", "btrfs"])
-def disk(request: pytest.FixtureRequest, real_folder: Path, need_program: Callable[[str], None]) -> Iterator[Path]:
+def disk(request: pytest.FixtureRequest, real_folder: Path) -> Iterator[Path]:
     fstype = request.param
-    need_program(f"mkfs.{fstype}")
+    need(f"mkfs.{fstype}")
     image, path = real_folder / "disk", real_folder / "mounted"
     path.mkdir()
     with opened(image, os.O_RDWR | os.O_CREAT) as fd:

@@ -6,11 +6,11 @@ import fcntl
 import os
 import struct
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.errors import HostError
 from tonnage.host import device, loop, mount
@@ -124,10 +124,8 @@ def test_its_file_is_known_by_inode_whatever_its_path(image: Path) -> None:
     assert loop.identity(2**20 - 1) is None
 
 
-def test_a_strangers_device_whose_disk_is_gone_is_passed_over(
-    image: Path, need_program: Callable[[str], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    need_program("mkfs.xfs")
+def test_a_strangers_device_whose_disk_is_gone_is_passed_over(image: Path, caplog: pytest.LogCaptureFixture) -> None:
+    need("mkfs.xfs")
     disk, place = image.with_name("disk"), image.with_name("place")
     place.mkdir()
     with disk.open("wb") as file:

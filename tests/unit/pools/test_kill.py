@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import need
 
 from tonnage.errors import BusyError
 from tonnage.host import loop, mount
@@ -283,10 +284,9 @@ def test_killed_at_any_line(
     life: Life,
     check: Check,
     real_folder: Path,
-    need_program: Callable[[str], None],
     line_killer: Callable[..., Any],
 ) -> None:
-    need_program("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")
+    need("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")
     _kill(kind, option, life, check, real_folder, line_killer)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster import programs
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 from grpclib.server import Server, Stream
+from tests.programs import found
 
 from tonnage.content.access import StoppedError
 from tonnage.errors import InvalidError, NotFoundError, PreconditionError, UnavailableError
@@ -48,17 +47,10 @@ def pulled(socket: Path, store: ImageStore, name: str = NAME) -> bytes:
     return (store.layer(record.layers[0]) / "a").read_bytes()
 
 
-def _program(name: str) -> str | None:
-    built = programs.folder() / name
-    return str(built) if built.is_file() else shutil.which(name)
-
-
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[Callable[..., str]]:
     """Runs ctr against a containerd with the image; its socket is below tmp_path."""
-    containerd, ctr = _program("containerd"), _program("ctr")
-    if containerd is None or ctr is None:
-        pytest.skip("containerd is not there (python -m cluster builds it)")
+    containerd, ctr = str(found("containerd")), str(found("ctr"))
     socket, settings = tmp_path / "c.sock", tmp_path / "containerd.toml"
     off = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
     settings.write_text(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from tonnage.host.run import PATH
 
 pytestmark = pytest.mark.real  # not in make check: each starts a pytest of its own
 ROOT = Path(__file__).parents[3]
@@ -16,19 +20,21 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 SCRIPT = """
 import pathlib, sys
 from scripts import run_tests
-run_tests.QUICK = {"one": ["test_it.py"]}
+run_tests.QUICK = {sys.argv[2]: ["test_it.py"]}
 run_tests.REPEAT = pathlib.Path("repeat.txt")
 run_tests.LIMIT = float(sys.argv[1])
 sys.exit(run_tests.main(["--rootdir=.", "-p", "tests.conftest"]))
 """
 
 
-def run(folder: Path, body: str, *, repeat: bool = False, limit: float = 300) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, body: str, *, repeat: bool = False, limit: float = 300, lane: str = "one"
+) -> subprocess.CompletedProcess[str]:
     """Run one file with that text. repeat: its test is named as one that may run again."""
     (folder / "test_it.py").write_text(body)
     (folder / "repeat.txt").write_text("test_it.py::test_it  # known\n" if repeat else "")
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(limit)],
+        [sys.executable, "-c", SCRIPT, str(limit), lane],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=ENVIRONMENT,
     )  # fmt: skip
 
@@ -81,8 +87,55 @@ def test_a_lane_that_cannot_start_fails_the_run(tmp_path: Path) -> None:
     assert run(tmp_path, "import nothing_of_that_name").returncode == 1
 
 
+def test_what_was_not_run_is_counted_by_its_reason(tmp_path: Path) -> None:
+    body = """
+import pytest
+from tests.programs import need, needs
+@pytest.mark.parametrize("n", range(12))
+def test_it(n): need("lvm")
+@needs("memcached")
+def test_other(): pass
+def test_passes(): pass
+"""
+    ended = run(tmp_path, body, lane="unit")
+    assert ended.stdout.endswith("""what was not run:
+    12 x needs lvm (Debian: apt-get install lvm2)
+     1 x needs memcached (Debian: apt-get install memcached)
+1 passed, 0 failed, 13 skipped
+""")
+
+
+def test_the_unit_lane_finds_no_program_that_a_machine_may_lack(tmp_path: Path) -> None:
+    """Also none in the folders where tonnage looks, whatever PATH is, where the lane has mounts of its own."""
+    body = """
+import os, shutil, subprocess, sys
+from cluster.programs import PACKAGES
+from tonnage.host.run import PATH, run
+def test_it():
+    ours = [name for name, package in PACKAGES.items() if package != "util-linux"]
+    assert not [name for name in ours if shutil.which(name)]
+    if os.geteuid() == 0:
+        assert not [name for name in ours if shutil.which(name, path=PATH)]
+        assert run(["sh", "-c", "command -v pgrep mkfs.ext4 || echo none"]) == "none\\n"
+    for name in ("sh", "bash", "tar", "mount", "awk", "git", "make", "python3", sys.executable):
+        assert shutil.which(name), name
+    assert subprocess.check_output([sys.executable, "-c", "import ssl, sqlite3; print(1)"]) == b"1\\n"
+"""
+    assert shutil.which("mkfs.ext4", path=PATH), "this test would show nothing"
+    ended = run(tmp_path, body, lane="unit")
+    assert ended.returncode == 0, ended.stdout
+    assert "1 passed" in ended.stdout
+    assert shutil.which("mkfs.ext4", path=PATH), "mounts of the lane came out of it"
+
+
 def _is_running(command: str) -> bool:
-    return subprocess.run(["pgrep", "-f", f"^{command}$"], capture_output=True, check=False).returncode == 0
+    """pgrep(1) is not on every machine."""
+    wanted = command.replace(" ", "\0").encode() + b"\0"
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_bytes() == wanted:
+                return True
+    return False
 
 
 def test_who_ends_the_run_ends_its_tests(tmp_path: Path) -> None:
@@ -90,7 +143,7 @@ def test_who_ends_the_run_ends_its_tests(tmp_path: Path) -> None:
     body = "import subprocess\ndef test_it(): subprocess.run(['sleep', '4712'])"
     (tmp_path / "test_it.py").write_text(body)
     (tmp_path / "repeat.txt").touch()
-    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-c", SCRIPT, "300"]
+    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-c", SCRIPT, "300", "one"]
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, env=ENVIRONMENT) as running:
         while not _is_running("sleep 4712"):
             assert running.poll() is None

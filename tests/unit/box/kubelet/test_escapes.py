@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.programs import needs_containers
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import PODS
@@ -22,12 +23,10 @@ from tonnage.errors import InvalidError
 
 BIND = "x\0--bind\0/\0/hostroot"
 """An option of bwrap behind a NUL."""
-needs_bwrap = pytest.mark.skipif(
-    bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"
-)
+needs_bwrap = needs_containers
 real = [
     pytest.mark.real,
-    pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"),
+    needs_containers,
     pytest.mark.parametrize(
         "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
     ),

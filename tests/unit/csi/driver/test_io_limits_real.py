@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.csi.client.types import AccessMode, VolumeCapability
@@ -132,11 +133,9 @@ async def test_a_pod_writes_no_faster_than_its_volume_allows(rig: Rig, tell: Cal
 
 
 @pytest.mark.parametrize("use", [MOUNT, BLOCK, VolumeCapability(fstype="btrfs")], ids=["ext4", "block", "btrfs"])
-async def test_limits_are_set_anew_by_a_fresh_driver(
-    rig: Rig, use: VolumeCapability, need_program: Callable[[str], None]
-) -> None:
+async def test_limits_are_set_anew_by_a_fresh_driver(rig: Rig, use: VolumeCapability) -> None:
     if use.fstype:
-        need_program(f"mkfs.{use.fstype}")
+        need(f"mkfs.{use.fstype}")
     pool = rig.pool()
     await pool.open()
     async with DriverEndpoint(rig.driver(pool), rig.folder / "s") as endpoint, FullCsiClient(endpoint.socket) as client:

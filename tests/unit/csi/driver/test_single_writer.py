@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, VolumeCapability
@@ -22,12 +23,11 @@ MI = 1 << 20
 async def test_a_fresh_driver_knows_where_a_volume_is_shown(
     real_folder: Path,
     refused: Callable[..., Awaitable[CsiError]],
-    need_program: Callable[[str], None],
     kind: str,
     block: bool,
 ) -> None:
     if kind == "btrfs":
-        need_program("mkfs.btrfs")
+        need("mkfs.btrfs")
     use = VolumeCapability(AccessMode.SINGLE_NODE_SINGLE_WRITER, block=block)
     staging, first, second = (real_folder / name for name in ("staging", "first", "second"))
     staging.mkdir()

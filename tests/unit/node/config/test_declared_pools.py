@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.errors import HostError, InvalidError, PreconditionError
 from tonnage.host import mount
@@ -50,9 +51,9 @@ def test_entries_that_make_no_sense(entries: list[tuple[str, list[str]]], messag
 
 
 @pytest.fixture
-def disk(real_folder: Path, need_program: Callable[[str], None]) -> Iterator[Callable[[], Path]]:
+def disk(real_folder: Path) -> Iterator[Callable[[], Path]]:
     """Makes empty disks of 400 MiB, sparse files on loop devices."""
-    need_program("mkfs.xfs")
+    need("mkfs.xfs")
     attached: list[str] = []
 
     def make() -> Path:
@@ -158,9 +159,9 @@ def test_a_missing_device_stops_no_other(real_folder: Path, disk: Callable[[], P
 @pytest.mark.real
 @pytest.mark.parametrize("kind", ["image", "btrfs"])
 def test_a_kill_after_any_command_is_made_good_by_the_next_start(
-    real_folder: Path, disk: Callable[[], Path], need_program: Callable[[str], None], kind: str
+    real_folder: Path, disk: Callable[[], Path], kind: str
 ) -> None:
-    need_program("mkfs.btrfs")
+    need("mkfs.btrfs")
     fstype = "xfs" if kind == "image" else ""
     for at in itertools.count(1):
         where, device, seen = real_folder / f"{kind}-{at}", disk(), 0
@@ -199,10 +200,8 @@ def test_two_agents_at_once_make_one_file_system(real_folder: Path, disk: Callab
 
 
 @pytest.mark.real
-def test_a_declared_btrfs_that_lacks_a_device_says_how_to_add_it(
-    real_folder: Path, disk: Callable[[], Path], need_program: Callable[[str], None]
-) -> None:
-    need_program("mkfs.btrfs")
+def test_a_declared_btrfs_that_lacks_a_device_says_how_to_add_it(real_folder: Path, disk: Callable[[], Path]) -> None:
+    need("mkfs.btrfs")
     where, first, second = real_folder / "fast", disk(), disk()
     assert declared_pools.make([_declared(where, first, kind="btrfs")], lambda each, step: None) == []
     (failure,) = declared_pools.make([_declared(where, first, second, kind="btrfs")], lambda each, step: None)
@@ -221,10 +220,8 @@ def test_a_failed_command_is_an_error_of_its_pool(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.real
-def test_a_declared_volume_group_is_completed_after_a_kill(
-    disk: Callable[[], Path], need_program: Callable[[str], None]
-) -> None:
-    need_program("lvm")
+def test_a_declared_volume_group_is_completed_after_a_kill(disk: Callable[[], Path]) -> None:
+    need("lvm")
     group, first, second = f"tonnage-test-{os.getpid()}", disk(), disk()
     declared = [DeclaredPool(parse(f"lvm:{group},name=fast"), (first, second))]
     try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.errors import HostError, InvalidError, TonnageError, UnavailableError, UnsupportedError
 from tonnage.host import btrfs, loop, mount, tree
@@ -26,8 +27,8 @@ ANY = PoolLimits(size=500 * MI, sparse=True, ratio=float("inf"))
 
 
 @pytest.fixture
-async def pool(real_folder: Path, need_program: Callable[[str], None]) -> AsyncIterator[Pool]:
-    need_program("mkfs.btrfs")
+async def pool(real_folder: Path) -> AsyncIterator[Pool]:
+    need("mkfs.btrfs")
     made = Pool("p", make_backend(real_folder / "pool", ANY, disks=Disks()))
     await made.open()
     yield made
@@ -213,10 +214,10 @@ async def test_taken_by_another_process(pool: Pool, real_folder: Path) -> None:
 
 
 @pytest.fixture(params=["simple", "full"])
-def native(request: pytest.FixtureRequest, real_folder: Path, need_program: Callable[[str], None]) -> Path:
+def native(request: pytest.FixtureRequest, real_folder: Path) -> Path:
     """A folder on a btrfs that was there before, with either kind of quotas."""
-    need_program("mkfs.btrfs")
-    need_program("btrfs")
+    need("mkfs.btrfs")
+    need("btrfs")
     image, root = real_folder / "disk", real_folder / "root"
     with image.open("wb") as file:
         file.truncate(500 * MI)

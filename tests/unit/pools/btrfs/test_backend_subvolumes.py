@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.errors import InvalidError, UnsupportedError
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest
@@ -21,8 +22,8 @@ LIMITS = PoolLimits(200 * MI, float("inf"), sparse=True)
 
 
 @pytest.fixture
-def backend(real_folder: Path, need_program: Callable[[str], None]) -> Iterator[DirectoryBackend]:
-    need_program("mkfs.btrfs")
+def backend(real_folder: Path) -> Iterator[DirectoryBackend]:
+    need("mkfs.btrfs")
     made = make_backend(real_folder / "pool", LIMITS, disks=Disks())
     made.name = "p"
     made.open()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.errors import InvalidError
 from tonnage.host import mount
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.real
 MI = 1024**2
 
 
-def test_it_is_made_once_and_mounted(real_folder: Path, need_program: Callable[[str], None]) -> None:
-    need_program("mkfs.btrfs")
+def test_it_is_made_once_and_mounted(real_folder: Path) -> None:
+    need("mkfs.btrfs")
     limits = PoolLimits(100 * MI, float("inf"), sparse=True)
     for _ in range(2):
         image = BtrfsImage(real_folder / "pool", limits, Disks())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.errors import HostError
 from tonnage.host import btrfs, tree
@@ -33,9 +34,9 @@ def made_in(path: Path) -> int:
 
 
 @pytest.fixture
-def disk(real_folder: Path, need_program: Callable[[str], None]) -> Iterator[Path]:
+def disk(real_folder: Path) -> Iterator[Path]:
     """A btrfs with three subvolumes and a folder for snapshots."""
-    need_program("mkfs.btrfs")
+    need("mkfs.btrfs")
     image, path = real_folder / "disk.img", real_folder / "disk"
     with image.open("wb") as file:
         file.truncate(1 << 30)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
+from tests.programs import need
 
 from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError
 from tonnage.host import loop, mount
@@ -80,8 +81,8 @@ def test_a_file_system_is_made_once(devices: Loop, real_folder: Path) -> None:
         mounts.stats(record, staging)
 
 
-def test_an_expanded_one_grows(devices: Loop, real_folder: Path, need_program: Callable[[str], None]) -> None:
-    need_program("mkfs.btrfs")
+def test_an_expanded_one_grows(devices: Loop, real_folder: Path) -> None:
+    need("mkfs.btrfs")
     mounts, staging = DeviceMounts(devices), real_folder / "staging"
     record = VolumeRecord("v", 8 * MI, uuid4(), length=160 * MI, fstype="btrfs")
     mounts.stage(record, staging, [])

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 from tests.unit.pools.core import database
 
 from tonnage.errors import AlreadyExistsError, ExhaustedError, HostError, NotFoundError, PreconditionError
@@ -85,9 +86,9 @@ async def test_what_was_made_is_removed(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-def xfs(real_folder: Path, need_program: Callable[[str], None]) -> Iterator[Path]:
+def xfs(real_folder: Path) -> Iterator[Path]:
     """A folder on an xfs, where files share blocks."""
-    need_program("mkfs.xfs")
+    need("mkfs.xfs")
     disk, path = real_folder / "disk.img", real_folder / "disk"
     with disk.open("wb") as file:
         file.truncate(2 * GIB)
@@ -173,8 +174,8 @@ async def test_a_database_on_images(real_folder: Path, xfs: Path, fstypes: tuple
 
 @pytest.mark.real
 @pytest.mark.timeout(300)
-async def test_a_database_on_subvolumes(real_folder: Path, need_program: Callable[[str], None]) -> None:
-    need_program("mkfs.btrfs")
+async def test_a_database_on_subvolumes(real_folder: Path) -> None:
+    need("mkfs.btrfs")
     pool = btrfs_pool(real_folder)
     async with opened(pool):
         for name in ("data", "log"):

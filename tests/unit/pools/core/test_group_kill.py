@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import need
 from tests.unit.pools.core.test_group import xfs
 
 from tonnage.csi.client.local import local_client
@@ -94,9 +95,9 @@ class Node:
 
 
 @pytest.fixture
-def node(real_folder: Path, xfs: Path, need_program: Callable[[str], None]) -> Iterator[Node]:
+def node(real_folder: Path, xfs: Path) -> Iterator[Node]:
     """A node with four volumes, staged and written."""
-    need_program("mkfs.btrfs")
+    need("mkfs.btrfs")
     made = Node(real_folder, xfs)
 
     async def begin(driver: Driver) -> None:

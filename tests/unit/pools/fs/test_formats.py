@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.programs import need
 
 from tonnage.host import device, loop, mount
 from tonnage.pools.fs.formats import BLOCK, BTRFS, EXT4, FORMATS, GI, MI, XFS, Format, form_of
@@ -48,10 +49,8 @@ def test_ext4_overhead_is_bounded(size: int) -> None:
         pytest.param(BTRFS, (16 * MI, 4 * GI, 200 * GI), 8.0, id="btrfs"),
     ],
 )
-def test_what_is_asked_can_be_used(
-    form: Format, sizes: tuple[int, ...], slack: float, real_folder: Path, need_program: Callable[[str], None]
-) -> None:
-    need_program(form.command)
+def test_what_is_asked_can_be_used(form: Format, sizes: tuple[int, ...], slack: float, real_folder: Path) -> None:
+    need(form.command)
     target = real_folder / "mnt"
     target.mkdir()
     for size in sizes:
@@ -79,11 +78,9 @@ def test_what_is_asked_can_be_used(
         pytest.param("btrfs", "-n 4k -O ^no-holes,extref", (16 * MI, 4 * GI), id="btrfs features"),
     ],
 )
-def test_a_class_chooses_how_it_is_made(
-    fstype: str, options: str, sizes: tuple[int, ...], real_folder: Path, need_program: Callable[[str], None]
-) -> None:
+def test_a_class_chooses_how_it_is_made(fstype: str, options: str, sizes: tuple[int, ...], real_folder: Path) -> None:
     form = form_of(fstype, options)
-    need_program(form.command)
+    need(form.command)
     target = real_folder / "mnt"
     target.mkdir()
     for size in sizes:

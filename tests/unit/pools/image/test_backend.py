@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.programs import need
 
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
@@ -93,10 +94,8 @@ def _command(*command: str) -> None:
 
 
 @pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
-async def test_every_file_system(
-    fstype: str, opened: Opener, real_folder: Path, need_program: Callable[[str], None]
-) -> None:
-    need_program(f"mkfs.{fstype}")
+async def test_every_file_system(fstype: str, opened: Opener, real_folder: Path) -> None:
+    need(f"mkfs.{fstype}")
     pool, staging = await opened(), real_folder / "staging"
     volume = await pool.create(VolumeRequest("v", 320 * MI, fstype=fstype))
     assert (volume.state, volume.fstype) == (VolumeState.NEW, fstype)
@@ -487,10 +486,8 @@ class TestDiskTrouble:
 
 
 @pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
-async def test_every_option_that_is_let_through_mounts(
-    opened: Opener, real_folder: Path, need_program: Callable[[str], None], fstype: str
-) -> None:
-    need_program(f"mkfs.{fstype}")
+async def test_every_option_that_is_let_through_mounts(opened: Opener, real_folder: Path, fstype: str) -> None:
+    need(f"mkfs.{fstype}")
     pool, staging = await opened(), real_folder / "staging"
     await pool.create(VolumeRequest("v", 300 * MI, fstype=fstype))
     for option in sorted(MOUNT_OPTIONS - {"dax"}):  # which needs memory as a disk

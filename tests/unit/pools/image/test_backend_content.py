@@ -6,11 +6,11 @@ import asyncio
 import os
 import struct
 import threading
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.errors import ExhaustedError, PreconditionError
 from tonnage.host import device, filesystem, loop, mount
@@ -31,9 +31,9 @@ def _pool(folder: Path, *, size: int = 1024 * MI, sparse: bool = True, ratio: fl
 
 
 @pytest.fixture(params=["xfs", "btrfs"])
-def sharing(request: pytest.FixtureRequest, real_folder: Path, need_program: Callable[[str], None]) -> Path:
+def sharing(request: pytest.FixtureRequest, real_folder: Path) -> Path:
     """A disk whose files can share blocks."""
-    need_program(f"mkfs.{request.param}")
+    need(f"mkfs.{request.param}")
     image, root = real_folder / "disk", real_folder / "root"
     with image.open("wb") as file:
         file.truncate(700 * MI)
@@ -228,10 +228,8 @@ async def test_what_an_unfinished_expansion_added_is_cut(real_folder: Path) -> N
 
 
 @pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
-async def test_every_copy_has_a_uuid_of_its_own(
-    real_folder: Path, need_program: Callable[[str], None], fstype: str
-) -> None:
-    need_program(f"mkfs.{fstype}")
+async def test_every_copy_has_a_uuid_of_its_own(real_folder: Path, fstype: str) -> None:
+    need(f"mkfs.{fstype}")
     pool, staging = _pool(real_folder, size=4096 * MI), real_folder / "staging"
     await pool.open()
     await pool.create(VolumeRequest("a", 300 * MI, fstype=fstype))

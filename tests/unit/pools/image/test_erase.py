@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.errors import ExhaustedError, InvalidError, PreconditionError, UnsupportedError
 from tonnage.host import libc, loop, mount
@@ -346,9 +347,9 @@ async def test_refused(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def reflinks(real_folder: Path, need_program: Callable[[str], None]) -> Iterator[Path]:
+def reflinks(real_folder: Path) -> Iterator[Path]:
     """A folder on xfs, where files can share blocks."""
-    need_program("mkfs.xfs")
+    need("mkfs.xfs")
     image, place = real_folder / "xfs.img", real_folder / "xfs"
     with image.open("wb") as file:
         file.truncate(400 * MI)

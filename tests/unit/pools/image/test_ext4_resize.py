@@ -6,12 +6,12 @@ import errno
 import fcntl
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from msgspec.structs import replace
+from tests.programs import need
 
 from tonnage.errors import BusyError, HostError
 from tonnage.host import loop, mount
@@ -25,9 +25,9 @@ CONTENT = b"precious" * 1000
 
 
 @pytest.fixture
-def image(real_folder: Path, need_program: Callable[[str], None]) -> Path:
+def image(real_folder: Path) -> Path:
     """A volume's image with a file in it."""
-    need_program("e2image")
+    need("e2image")
     path, record = real_folder / "v.img", _record()
     image_file.make(path, replace(record, length=16 * MI))
     fd = image_file.open_image(path)

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.errors import BusyError, HostError, InvalidError, OutOfRangeError, PreconditionError
 from tonnage.host import filesystem, loop
@@ -66,10 +67,8 @@ async def test_each_class_has_its_file_systems(pool: Pool, real_folder: Path) ->
 @pytest.mark.parametrize(
     ("fstype", "options"), [("xfs", "-m reflink=0 -i size=1024"), ("btrfs", "--nodesize=32k --csum xxhash")]
 )
-async def test_other_file_systems(
-    fstype: str, options: str, pool: Pool, real_folder: Path, need_program: Callable[[str], None]
-) -> None:
-    need_program(f"mkfs.{fstype}")
+async def test_other_file_systems(fstype: str, options: str, pool: Pool, real_folder: Path) -> None:
+    need(f"mkfs.{fstype}")
     await pool.create(VolumeRequest("a", 320 * MI, fstype=fstype, parameters=_made_with(options)))
     await _inodes(pool, "a", real_folder / "staging")
 
@@ -188,10 +187,8 @@ async def test_copies_have_their_sources_content(pool: Pool, seeds: Path, real_f
 
 
 @pytest.mark.parametrize("fstype", ["xfs", "btrfs"])
-async def test_other_file_systems_are_filled(
-    fstype: str, pool: Pool, seeds: Path, real_folder: Path, need_program: Callable[[str], None]
-) -> None:
-    need_program(f"mkfs.{fstype}")
+async def test_other_file_systems_are_filled(fstype: str, pool: Pool, seeds: Path, real_folder: Path) -> None:
+    need(f"mkfs.{fstype}")
     await pool.create(VolumeRequest("a", 320 * MI, fstype=fstype, parameters=_filled(seeds)))
     assert await _content(pool, "a", real_folder / "staging") == {"seed": "first"}
 
@@ -233,9 +230,8 @@ async def test_a_copy_of_a_mount_elsewhere_hinders_no_later_stage(
     pool: Pool,
     real_folder: Path,
     namespace: Callable[[], None],
-    need_program: Callable[[str], None],
 ) -> None:
-    need_program(f"mkfs.{fstype}")
+    need(f"mkfs.{fstype}")
     can_grow = fstype != "ext4" or filesystem.may_grow_ext4()
     staging, size = real_folder / "staging", 320 * MI
     await pool.create(VolumeRequest("a", size, fstype=fstype))

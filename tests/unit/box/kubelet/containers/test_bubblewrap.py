@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import needs_containers
 from tests.signal_masks import without_threads
 from tests.unit.box.kubelet.conftest import Eventually
 
@@ -21,7 +22,7 @@ from tonnage.host import mount
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"),
+    needs_containers,
     pytest.mark.parametrize(
         "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
     ),

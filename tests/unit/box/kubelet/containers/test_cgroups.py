@@ -9,6 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests.programs import needs_containers
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import PODS
@@ -18,7 +19,7 @@ from tonnage.host.iolimits import Cgroups
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"),
+    needs_containers,
     pytest.mark.parametrize(
         "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
     ),

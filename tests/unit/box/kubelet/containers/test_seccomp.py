@@ -6,10 +6,10 @@ import asyncio
 import os
 import struct
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.programs import need
 
 from tonnage.box.kubelet.containers import seccomp
 from tonnage.errors import UnsupportedError
@@ -33,8 +33,8 @@ for number in (0x4C01, 0x4C00, 0x4C05, 0x4C0A, 0x4C08, 0x1_0000_4C01):
 
 
 @pytest.mark.real
-def test_a_container_cannot_detach_its_device(real_folder: Path, need_program: Callable[[str], None]) -> None:
-    need_program("bwrap")
+def test_a_container_cannot_detach_its_device(real_folder: Path) -> None:
+    need("bwrap")
     image = real_folder / "image"
     image.write_bytes(bytes(1 << 20))
     with image.open("r+b") as file:
@@ -77,11 +77,9 @@ for number in (0x5000940E, 0x50009418, 0x50009401, 0x50009417):
 
 
 @pytest.mark.real
-async def test_a_container_cannot_escape_the_limit_of_a_subvolume(
-    real_folder: Path, need_program: Callable[[str], None]
-) -> None:
-    need_program("bwrap")
-    need_program("mkfs.btrfs")
+async def test_a_container_cannot_escape_the_limit_of_a_subvolume(real_folder: Path) -> None:
+    need("bwrap")
+    need("mkfs.btrfs")
     pool = Pool(
         "p", btrfs.make_backend(real_folder / "pool", PoolLimits(256 << 20, float("inf"), sparse=True), disks=Disks())
     )

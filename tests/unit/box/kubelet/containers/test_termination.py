@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import needs_containers
 
 from tonnage.aio.clock import RealClock
 from tonnage.box.kubelet.containers import termination
@@ -16,7 +17,7 @@ from tonnage.host.usage import disk_usage
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"),
+    needs_containers,
     pytest.mark.parametrize(
         "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
     ),

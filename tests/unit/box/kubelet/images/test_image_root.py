@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import find, needs, needs_containers
 from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.aio.clock import RealClock
@@ -23,9 +23,6 @@ from tonnage.images.store import ImageStore
 from tonnage.testing import image_archive as made
 from tonnage.testing.image_archive import LayerTar
 
-BUSYBOX = shutil.which("busybox")
-MISSING = [*BubblewrapRuntime.missing(), *([] if BUSYBOX else ["busybox (package busybox-static)"])]
-
 
 def _runtime(root: Path, *, required: bool = False) -> BubblewrapRuntime:
     return BubblewrapRuntime(root, RealClock(), NodeImages([ImageStore(root.parent / "store")], required=required))
@@ -37,7 +34,8 @@ def _required(root: Path) -> BubblewrapRuntime:
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.skipif(bool(MISSING), reason=f"needs {', '.join(MISSING)}"),
+    needs_containers,
+    needs("busybox"),
 ]
 on_a_node = pytest.mark.parametrize("machine", [_runtime], indirect=True, ids=["images"])
 ENTRY = {"Entrypoint": ["/bin/sh", "-c"]}
@@ -58,7 +56,7 @@ def image(folder: Path, tmp_path: Path) -> Any:
 
     def put(*layers: bytes, name: str = "web:1", **run: Any) -> str:
         path = tmp_path / "image.tar"
-        base = made.busybox(BUSYBOX or "")
+        base = made.busybox(str(find("busybox")))
         path.write_bytes(made.archive(made.layout([base, *layers], name=name, **run)))
         (record,) = ImageStore(folder / "store").load(path)
         return record.image_id

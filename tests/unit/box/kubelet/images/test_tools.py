@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from tests.programs import found, needs_containers
 
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.images import tools
 from tonnage.errors import HostError
 
@@ -18,8 +17,9 @@ def test_the_linker_of_a_program() -> None:
 
 
 def test_a_static_program_has_none() -> None:
-    if (busybox := shutil.which("busybox")) is None or "not a dynamic" not in subprocess.getoutput(f"ldd {busybox}"):
-        pytest.skip("needs a static busybox (package busybox-static)")
+    busybox = str(found("busybox"))
+    if "not a dynamic" not in subprocess.getoutput(f"ldd {busybox}"):
+        pytest.skip("needs a static busybox (Debian: apt-get install busybox-static)")
     assert tools.interpreter(busybox) == ""
 
 
@@ -30,7 +30,7 @@ def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
         tools.interpreter(str(tmp_path / "p"))
 
 
-@pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}")
+@needs_containers
 def test_what_they_need_is_bound_read_only() -> None:
     found = tools.tools()
     targets = {bind.target for bind in found.binds}

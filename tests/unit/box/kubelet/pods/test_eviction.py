@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.programs import needs_containers
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.pods import Pod
@@ -22,9 +23,7 @@ from tonnage.host.usage import disk_usage
 from tonnage.testing.clock import ManualClock
 
 MIB = 1 << 20
-needs_bwrap = pytest.mark.skipif(
-    bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"
-)
+needs_bwrap = needs_containers
 bwrap = pytest.mark.parametrize(
     "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
 )

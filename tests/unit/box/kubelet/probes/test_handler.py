@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import needs_containers
 from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.aio.clock import RealClock
@@ -21,7 +22,7 @@ from tonnage.errors import InvalidError
 
 real = [
     pytest.mark.real,
-    pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"),
+    needs_containers,
     pytest.mark.parametrize(
         "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
     ),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import needs_containers
 from tests.unit.box.kubelet.streaming.clients import FakeClient
 
 from tonnage.aio.clock import RealClock
@@ -18,7 +19,7 @@ from tonnage.errors import ApiError, PreconditionError
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"),
+    needs_containers,
     pytest.mark.parametrize(
         "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
     ),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.programs import needs_containers
 from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.aio.clock import RealClock
@@ -33,7 +34,7 @@ esac
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the driver mounts")]
 in_containers = [
-    pytest.mark.skipif(bool(BubblewrapRuntime.missing()), reason=f"needs {', '.join(BubblewrapRuntime.missing())}"),
+    needs_containers,
     pytest.mark.parametrize(
         "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
     ),
