@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -23,9 +24,13 @@ from cluster import programs
 from hypothesis import HealthCheck, settings
 from tests.examples import CHECK
 
+from tonnage.api.kinds import Kind
 from tonnage.errors import UnsupportedError
 from tonnage.host import loop, mount
 from tonnage.host.iolimits import Cgroup, Cgroups
+from tonnage.kube import kubeconfig
+from tonnage.kube.client import Client
+from tonnage.kube.http import HttpTransport
 
 # Shared machines are slow at times, which is no fault. CI looks at the same examples each time, people at new ones.
 settings.register_profile(
@@ -34,6 +39,7 @@ settings.register_profile(
 settings.load_profile("tonnage")
 settings.register_profile("check", settings(), max_examples=CHECK)
 _TOLD: list[str] = []
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -52,6 +58,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--fuzz", type=int, default=5000, help="malformed requests in all (default %(default)s)")
     group.addoption("--machines", type=int, default=0, help="lives of each state machine of tests/crash/faults")
     group.addoption("--fuzz-seed", type=int, default=1, help="seed of the requests (default %(default)s)")
+    group.addoption(
+        "--pods", type=int, default=200, help="pods that a box makes when it is killed (default %(default)s)"
+    )
     group.addoption("--report-to", type=Path, help="a JSON file for the outcomes of all tests (scripts/run_tests.py)")
 
 
@@ -261,6 +270,18 @@ class Cluster:
     def get(self, *arguments: str) -> Any:
         """Objects as data."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
+
+    def objects(self, kind: Kind[T]) -> list[T]:
+        """All objects of a kind, for what is asked over and over: a kubectl takes more processor time than the box."""
+
+        async def ask() -> list[T]:
+            transport = HttpTransport(kubeconfig.load(self.data / "kubeconfig"))
+            try:
+                return list((await Client(transport).list(kind)).items)
+            finally:
+                await transport.close()
+
+        return asyncio.run(ask())
 
     def until(self, what: str, holds: Callable[[], bool], *, seconds: float = 300) -> None:
         """Wait for something that no watch of ours tells."""
