@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,13 @@ from tonnage.api.kinds import PODS, VOLUMES
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 
-def pod(name: str, size: str, command: str = "sleep 1000") -> str:
+def pod(name: str, size: str, command: str = "sleep 1000", *, grace: int = 1) -> str:
     return f"""
 apiVersion: v1
 kind: Pod
 metadata: {{name: {name}}}
 spec:
-  terminationGracePeriodSeconds: 1
+  terminationGracePeriodSeconds: {grace}
   containers:
   - name: main
     image: any
@@ -164,7 +163,7 @@ def test_down_after_a_kill_leaves_no_mount_loop_or_process(killed: Any) -> None:
     killed.until("it runs again", lambda: running(killed) == 1)
 
 
-def test_interrupt_ends_within_5_s_and_leaves_nothing_but_volumes(make_cluster: Callable[..., Any]) -> None:
+def test_interrupt_waits_for_no_grace_period_and_leaves_nothing_but_volumes(make_cluster: Callable[..., Any]) -> None:
     cluster = make_cluster("--nodes", "2", "--pool", "image,name=scratch,size=20Gi,sparse=yes,overcommit=yes")
     command = [
         sys.executable,
@@ -185,16 +184,16 @@ def test_interrupt_ends_within_5_s_and_leaves_nothing_but_volumes(make_cluster: 
         "create",
         "-f",
         "-",
-        stdin="".join(pod(f"p{n}", "64Mi", "trap : TERM; sleep 98766 & wait; sleep 98766") for n in range(5)),
+        stdin="".join(
+            pod(f"p{n}", "64Mi", "trap : TERM; sleep 98766 & wait; sleep 98766", grace=98766) for n in range(5)
+        ),
     )
     cluster.until("they run", lambda: running(cluster) == 5)
 
-    began = time.monotonic()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=120)
 
     assert process.returncode == 0
-    assert time.monotonic() - began < 8  # 5 s on a quiet machine
     assert not mounted(cluster)
     assert "98766" not in subprocess.run(["ps", "-ef"], capture_output=True, text=True, check=True).stdout
     assert len(images(cluster)) == 5
