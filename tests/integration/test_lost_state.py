@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.forked import forked
+from tests.forked import forked, tonnage
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import CLAIMS, NAMESPACES, PODS, VOLUMES
@@ -113,9 +114,11 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in files if file.name not in own}
 
 
-def up(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tonnage.cli", "up", "--data", str(folder), "--port", "0", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+def in_background(folder: Path, *options: str) -> None:
+    command = [sys.executable, "-m", "tonnage.cli", "up", "--data", str(folder), "--port", "0", "--detach", *options]
+    started = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert started.returncode == 0, started.stderr
+    DataFolder(folder).end_running()
 
 
 def gone(state: Path) -> None:
@@ -129,30 +132,34 @@ def flipped(state: Path) -> None:
     state.write_bytes(data)
 
 
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a cluster that was there once."""
+    folder = tmp_path_factory.mktemp("used") / "d"
+    in_background(folder, "--nodes", "1", "--pool", "fake,size=1Gi", "--runtime", "none")
+    return folder
+
+
 @pytest.mark.parametrize("harm", [gone, flipped])
-def test_up_is_refused_changes_nothing_and_recovers_when_told(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+def test_up_is_refused_changes_nothing_and_recovers_when_told(
+    tmp_path: Path, used: Path, harm: Callable[[Path], None]
+) -> None:
     folder = tmp_path / "d"
-    first = up(folder, "--nodes", "1", "--pool", "fake,size=1Gi", "--runtime", "none", "--detach")
-    assert first.returncode == 0, first.stderr
-    DataFolder(folder).end_running()
+    shutil.copytree(used, folder)
     harm(folder / "state.db")
     before = content(folder)
 
     for options in ((), ("--nodes", "2"), ("--detach",)):
-        refused = up(folder, *options)
+        refused = tonnage("up", "--data", str(folder), "--port", "0", *options)
         assert refused.returncode == 1
         assert "tonnage up --recover" in refused.stderr
         assert "Traceback" not in refused.stderr + refused.stdout
         assert len(refused.stderr.strip().splitlines()) == 1
         assert content(folder) == before
 
-    recovered = up(folder, "--recover", "--detach")
-    assert recovered.returncode == 0, recovered.stderr
-    DataFolder(folder).end_running()
+    in_background(folder, "--recover")
     assert len(DataFolder(folder).clusters()) == 2
-    again = up(folder, "--detach")
-    assert again.returncode == 0, again.stderr
-    DataFolder(folder).end_running()
+    in_background(folder)
     assert len(DataFolder(folder).clusters()) == 2
 
 
