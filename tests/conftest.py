@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
@@ -25,9 +26,13 @@ from hypothesis import HealthCheck, settings
 from tests.examples import CHECK
 from tests.programs import absent, found, need
 
+from tonnage.api.kinds import Kind
 from tonnage.errors import UnsupportedError
 from tonnage.host import loop, mount
 from tonnage.host.iolimits import Cgroup, Cgroups
+from tonnage.kube import kubeconfig
+from tonnage.kube.client import Client
+from tonnage.kube.http import HttpTransport
 
 # Shared machines are slow at times, which is no fault. CI looks at the same examples each time, people at new ones.
 settings.register_profile(
@@ -39,6 +44,7 @@ os.environ[NO_BUILD] = "yes"  # a test that builds would take minutes on a fresh
 _TOLD: list[str] = []
 OF_A_BOX = ("bwrap", "mkfs.ext4", "mkfs.xfs", "kubectl")
 """Programs that whole clusters need."""
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -57,6 +63,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--fuzz", type=int, default=5000, help="malformed requests in all (default %(default)s)")
     group.addoption("--machines", type=int, default=0, help="lives of each state machine of tests/crash/faults")
     group.addoption("--fuzz-seed", type=int, default=1, help="seed of the requests (default %(default)s)")
+    group.addoption(
+        "--pods", type=int, default=200, help="pods that a box makes when it is killed (default %(default)s)"
+    )
     group.addoption("--report-to", type=Path, help="a JSON file for the outcomes of all tests (scripts/run_tests.py)")
 
 
@@ -167,6 +176,22 @@ def real_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
+def memory_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is some: what a killed process leaves is the same there, and no flush waits.
+
+    Mounts and loop devices in it are taken away at the end.
+    """
+    memory = Path("/dev/shm")
+    is_there = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 1 << 30
+    folder = Path(tempfile.mkdtemp(prefix="tonnage-test-", dir=memory if is_there else tmp_path))
+    try:
+        yield folder
+    finally:
+        _sweep(folder)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
 def own_disk(real_folder: Path) -> Path:
     """A mounted ext4 of 8 GiB: what is free on it does not depend on what other tests and programs write meanwhile."""
     image, place = real_folder / "own-disk.img", real_folder / "own-disk"
@@ -237,6 +262,18 @@ class Cluster:
     def get(self, *arguments: str) -> Any:
         """Objects as data."""
         return json.loads(self.kubectl("get", *arguments, "-o", "json"))
+
+    def objects(self, kind: Kind[T]) -> list[T]:
+        """All objects of a kind, for what is asked over and over: a kubectl takes more processor time than the box."""
+
+        async def ask() -> list[T]:
+            transport = HttpTransport(kubeconfig.load(self.data / "kubeconfig"))
+            try:
+                return list((await Client(transport).list(kind)).items)
+            finally:
+                await transport.close()
+
+        return asyncio.run(ask())
 
     def until(self, what: str, holds: Callable[[], bool], *, seconds: float = 300) -> None:
         """Wait for something that no watch of ours tells."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.forked import tonnage
 
 from tonnage.api.kinds import STORAGE_CLASSES
 from tonnage.box.cleanup import remove_unused
@@ -32,8 +32,7 @@ def taken() -> Iterator[int]:
 
 
 def up(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tonnage.cli", "up", "--pool", "fake", "--runtime", "none", "--data", str(folder)]
-    return subprocess.run([*command, *options], capture_output=True, text=True, timeout=120)
+    return tonnage("up", "--pool", "fake", "--runtime", "none", "--data", str(folder), *options)
 
 
 def content(folder: Path) -> dict[Path, bytes]:

@@ -2,81 +2,104 @@
 
 from __future__ import annotations
 
-import random
+import os
+import shutil
+import signal
 import subprocess
 import sys
+import threading
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
+from tests.forked import forked, tonnage
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import CLAIMS, NAMESPACES, PODS, VOLUMES
 from tonnage.api.names import FORMER_CLUSTERS
 from tonnage.api.pods import Pod
+from tonnage.box.apiserver.server.server import extractor
+from tonnage.box.apiserver.storage.sqlite import SqliteStore
 from tonnage.box.cluster import Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.box.plan import plan
 from tonnage.cli.workloads import pod_with
 from tonnage.errors import UnavailableError
+from tonnage.host.inotify import CREATE, DELETE, MODIFY, MOVED_TO, Inotify
 from tonnage.kube.wait import until
 from tonnage.ops.orphans import Owner, Registry
 from tonnage.ops.report import contents_of
 from tonnage.pools.core import status
 
-FIRST_START = """
-import asyncio, os, sys
-from pathlib import Path
-from tonnage.box.apiserver.server.server import extractor
-from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
+FILES = tuple(
+    f"/tonnage/box/{name}.py"
+    for name in ("data_dir", "cluster", "apiserver/storage/sqlite", "apiserver/server/server", "apiserver/server/auth")
+)
+Place = list[str | int]
+"""A source line, and how often it has run before."""
 
-FILES = tuple(f"/tonnage/{name}.py" for name in ("box/data_dir", "box/cluster", "box/apiserver/storage/sqlite", "box/apiserver/server/server"))
 
-def first(path, die_at):
-    lines = 0
-    def trace(frame, event, arg):
-        nonlocal lines
+def trace(at_line: Callable[[Place], None]) -> None:
+    """Call it before each line of FILES, in all threads."""
+    ran: Counter[str] = Counter()
+
+    def each(frame: FrameType, event: str, _argument: Any) -> Any:
         if not frame.f_code.co_filename.endswith(FILES):
             return None
-        lines += event == "line"
-        if lines == die_at:
-            os._exit(9)
-        return trace
-    async def start():
-        data = DataFolder(path)
-        box = Box(data, plan(data, Settings(pools=["fake,size=1Gi"], runtime="none")))
-        data.open(box.plan.settings)
-        await box._start_server()
-    import threading
-    threading.settrace(trace)
-    sys.settrace(trace)
-    asyncio.run(start())
-    os._exit(0)
+        if event == "line":
+            line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            ran[line] += 1
+            at_line([line, ran[line]])
+        return each
 
-def second(path):
-    async def start():
-        data = DataFolder(path)
-        data.open(Settings())
-        store = SqliteStore(data.state, extractor(), used=data.had_cluster())
-        await store.start()
-        await store.stop()
-    asyncio.run(start())
-    os._exit(0)
+    threading.settrace(each)
+    sys.settrace(each)
 
-def ended(body, *arguments):
-    if (child := os.fork()) == 0:
-        body(*arguments)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-base, at = Path(sys.argv[1]), int(sys.argv[2])
-while ended(first, base / str(at), at) == 9:
-    assert ended(second, base / str(at)) == 0, at
-    at += int(sys.argv[3])
-print(at)
-"""
+async def first_start(folder: Path) -> None:
+    data = DataFolder(folder)
+    box = Box(data, plan(data, Settings(pools=["fake,size=1Gi"], runtime="none")))
+    data.open(box.plan.settings)
+    await box._start_server()
+
+
+async def changing_places(folder: Path) -> list[Place]:
+    """Where a first start finds its folder changed: between two of these places a kill leaves the same."""
+    found: list[Place] = []
+    with Inotify() as watcher:
+
+        def look(place: Place) -> None:
+            if not found or watcher._read():
+                found.append(place)
+                for entry in (folder.parent, *folder.parent.rglob("*")):
+                    if entry.is_dir():
+                        watcher.add(str(entry), CREATE | DELETE | MODIFY | MOVED_TO)
+
+        trace(look)
+        await first_start(folder)
+        sys.settrace(None)
+    return found
+
+
+async def killed_start(folder: Path, killed_at: Place) -> None:
+    def look(place: Place) -> None:
+        if place == killed_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    trace(look)
+    await first_start(folder)
+
+
+async def second_start(folder: Path) -> None:
+    data = DataFolder(folder)
+    data.open(Settings())
+    store = SqliteStore(data.state, extractor(), used=data.had_cluster())
+    await store.start()
+    await store.stop()
 
 
 def made(folder: Path, settings: Settings, *, recover: bool = False) -> Box:
@@ -91,9 +114,11 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in files if file.name not in own}
 
 
-def up(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tonnage.cli", "up", "--data", str(folder), "--port", "0", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+def in_background(folder: Path, *options: str) -> None:
+    command = [sys.executable, "-m", "tonnage.cli", "up", "--data", str(folder), "--port", "0", "--detach", *options]
+    started = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert started.returncode == 0, started.stderr
+    DataFolder(folder).end_running()
 
 
 def gone(state: Path) -> None:
@@ -107,40 +132,50 @@ def flipped(state: Path) -> None:
     state.write_bytes(data)
 
 
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of a cluster that was there once."""
+    folder = tmp_path_factory.mktemp("used") / "d"
+    in_background(folder, "--nodes", "1", "--pool", "fake,size=1Gi", "--runtime", "none")
+    return folder
+
+
 @pytest.mark.parametrize("harm", [gone, flipped])
-def test_up_is_refused_changes_nothing_and_recovers_when_told(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+def test_up_is_refused_changes_nothing_and_recovers_when_told(
+    tmp_path: Path, used: Path, harm: Callable[[Path], None]
+) -> None:
     folder = tmp_path / "d"
-    first = up(folder, "--nodes", "1", "--pool", "fake,size=1Gi", "--runtime", "none", "--detach")
-    assert first.returncode == 0, first.stderr
-    DataFolder(folder).end_running()
+    shutil.copytree(used, folder)
     harm(folder / "state.db")
     before = content(folder)
 
     for options in ((), ("--nodes", "2"), ("--detach",)):
-        refused = up(folder, *options)
+        refused = tonnage("up", "--data", str(folder), "--port", "0", *options)
         assert refused.returncode == 1
         assert "tonnage up --recover" in refused.stderr
         assert "Traceback" not in refused.stderr + refused.stdout
         assert len(refused.stderr.strip().splitlines()) == 1
         assert content(folder) == before
 
-    recovered = up(folder, "--recover", "--detach")
-    assert recovered.returncode == 0, recovered.stderr
-    DataFolder(folder).end_running()
+    in_background(folder, "--recover")
     assert len(DataFolder(folder).clusters()) == 2
-    again = up(folder, "--detach")
-    assert again.returncode == 0, again.stderr
-    DataFolder(folder).end_running()
+    in_background(folder)
     assert len(DataFolder(folder).clusters()) == 2
 
 
-def test_a_first_start_that_was_killed_is_no_lost_database(tmp_path: Path) -> None:
-    """Killed at every seventeenth line, from one that is drawn."""
-    drawn = random.randrange(1, 18)
-    arguments = [sys.executable, "-c", FIRST_START, str(tmp_path), str(drawn), "17"]
-    ran = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
-    assert ran.returncode == 0, f"drawn: {drawn}\n{ran.stderr}"
-    assert int(ran.stdout) > 200
+def test_a_first_start_that_was_killed_is_no_lost_database(memory_folder: Path) -> None:
+    """Killed wherever it has changed something."""
+    (memory_folder / "whole").mkdir()
+    code, places = forked(partial(changing_places, memory_folder / "whole" / "d"))
+    assert code == 0
+    kills = 0
+    for number, place in enumerate(places):
+        folder = memory_folder / str(number)
+        code, _ = forked(partial(killed_start, folder, place))
+        assert code in (0, -signal.SIGKILL), place  # transactions are committed together now and then
+        kills += code != 0
+        assert forked(partial(second_start, folder))[0] == 0, place
+    assert kills > 25
 
 
 def is_running(pod: Pod) -> bool:

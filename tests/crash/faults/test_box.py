@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,18 @@ from typing import Any
 import pytest
 from cluster import programs
 
+from tonnage.api.kinds import PODS, VOLUMES
+
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 
-def pod(name: str, size: str, command: str = "sleep 1000") -> str:
+def pod(name: str, size: str, command: str = "sleep 1000", *, grace: int = 1) -> str:
     return f"""
 apiVersion: v1
 kind: Pod
 metadata: {{name: {name}}}
 spec:
-  terminationGracePeriodSeconds: 1
+  terminationGracePeriodSeconds: {grace}
   containers:
   - name: main
     image: any
@@ -41,7 +42,7 @@ spec:
 
 
 def running(cluster: Any) -> int:
-    return sum(p["status"]["phase"] == "Running" for p in cluster.get("pods")["items"])
+    return sum(p.status.phase == "Running" for p in cluster.objects(PODS))
 
 
 def images(cluster: Any) -> set[str]:
@@ -49,7 +50,7 @@ def images(cluster: Any) -> set[str]:
 
 
 def claimed(cluster: Any) -> set[str]:
-    return {volume["metadata"]["name"] for volume in cluster.get("pv")["items"]}
+    return {volume.metadata.name for volume in cluster.objects(VOLUMES)}
 
 
 def uuid_of(file: Path) -> str:
@@ -66,18 +67,29 @@ def mounted(cluster: Any) -> list[str]:
     return [line for line in Path("/proc/mounts").read_text().splitlines() if str(cluster.data) in line]
 
 
-@pytest.fixture
-def killed(make_cluster: Callable[..., Any]) -> Iterator[Any]:
-    """A cluster of two nodes that the test may kill."""
+@pytest.fixture(scope="module")
+def box(make_cluster: Callable[..., Any]) -> Iterator[Any]:
+    """A cluster of two nodes."""
     cluster = make_cluster("--nodes", "2", "--pool", "image,name=scratch,size=20Gi,sparse=yes,overcommit=yes")
     cluster.up()
     yield cluster
     cluster.down("--purge")
 
 
+@pytest.fixture
+def killed(box: Any) -> Iterator[Any]:
+    """A cluster that the test may kill, and leaves running; what it made in it is deleted."""
+    yield box
+    box.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=300s")
+    box.until("every volume is gone", lambda: not images(box))
+    box.until("all room is back", lambda: set(box.capacities().values()) == {"20Gi"})
+    assert not [line for line in mounted(box) if "kubernetes.io~csi" in line or "globalmount" in line]
+
+
+@pytest.mark.campaign
 @pytest.mark.parametrize("seed", [1, 2])
-def test_killed_while_200_pods_are_being_made(killed: Any, seed: int) -> None:
-    count = 200
+def test_killed_while_pods_are_being_made(killed: Any, seed: int, request: pytest.FixtureRequest) -> None:
+    count, seed = request.config.getoption("--pods"), seed * request.config.getoption("--kill-seed")
     manifest = "".join(pod(f"p{n}", "16Mi") for n in range(count))
     applying = subprocess.Popen(
         [str(programs.kubectl()), "create", "-f", "-"], stdin=subprocess.PIPE, env=killed.environment,
@@ -88,7 +100,7 @@ def test_killed_while_200_pods_are_being_made(killed: Any, seed: int) -> None:
     applying.stdin.close()
     assert applying.stdout is not None
     answered = []
-    last = random.Random(seed).randrange(40, 160)
+    last = random.Random(seed).randrange(count // 5, count * 4 // 5)
     for line in applying.stdout:
         answered.append(line.split()[0].removeprefix("pod/"))
         if len(answered) == last:
@@ -98,7 +110,7 @@ def test_killed_while_200_pods_are_being_made(killed: Any, seed: int) -> None:
 
     killed.up()
 
-    names = {p["metadata"]["name"] for p in killed.get("pods")["items"]}
+    names = {p.metadata.name for p in killed.objects(PODS)}
     assert set(answered) <= names, "an answered object is gone"
     rest = "".join(pod(f"p{n}", "16Mi") for n in range(count) if f"p{n}" not in names)
     if rest:
@@ -108,11 +120,6 @@ def test_killed_while_200_pods_are_being_made(killed: Any, seed: int) -> None:
     assert len(claimed(killed)) == count
     again = {file.stem: uuid_of(file) for file in killed.data.glob("nodes/*/pools/*/*.img")}
     assert not [name for name, uuid in before.items() if uuid and again.get(name, uuid) != uuid]
-
-    killed.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=300s")
-    killed.until("every volume is gone", lambda: not images(killed))
-    killed.until("all room is back", lambda: set(killed.capacities().values()) == {"20Gi"})
-    assert not [line for line in mounted(killed) if "kubernetes.io~csi" in line or "globalmount" in line]
 
 
 def test_data_survives_a_kill(killed: Any) -> None:
@@ -156,7 +163,7 @@ def test_down_after_a_kill_leaves_no_mount_loop_or_process(killed: Any) -> None:
     killed.until("it runs again", lambda: running(killed) == 1)
 
 
-def test_interrupt_ends_within_5_s_and_leaves_nothing_but_volumes(make_cluster: Callable[..., Any]) -> None:
+def test_interrupt_waits_for_no_grace_period_and_leaves_nothing_but_volumes(make_cluster: Callable[..., Any]) -> None:
     cluster = make_cluster("--nodes", "2", "--pool", "image,name=scratch,size=20Gi,sparse=yes,overcommit=yes")
     command = [
         sys.executable,
@@ -177,16 +184,16 @@ def test_interrupt_ends_within_5_s_and_leaves_nothing_but_volumes(make_cluster: 
         "create",
         "-f",
         "-",
-        stdin="".join(pod(f"p{n}", "64Mi", "trap : TERM; sleep 98766 & wait; sleep 98766") for n in range(5)),
+        stdin="".join(
+            pod(f"p{n}", "64Mi", "trap : TERM; sleep 98766 & wait; sleep 98766", grace=98766) for n in range(5)
+        ),
     )
     cluster.until("they run", lambda: running(cluster) == 5)
 
-    began = time.monotonic()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=120)
 
     assert process.returncode == 0
-    assert time.monotonic() - began < 8  # 5 s on a quiet machine
     assert not mounted(cluster)
     assert "98766" not in subprocess.run(["ps", "-ef"], capture_output=True, text=True, check=True).stdout
     assert len(images(cluster)) == 5

@@ -1,9 +1,7 @@
-"""A driver over one real pool that makes one volume with content, and kills itself at a step:
-
-python -m tests.crash.filling.child POOL FOLDER PORT DIGEST STEP
+"""A driver over one real pool that makes one volume with content, and kills itself at a step.
 
 Steps are counted: before and after each of the calls that change the volume, its mounts or its record, and before each
-chunk that is written. Prints the number of steps when it was not killed.
+chunk that is written.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -92,8 +89,8 @@ async def make(driver: Driver, port: int, digest: str) -> None:
             return
 
 
-async def main(described: str, folder: Path, port: int, digest: str, at: int) -> int:
-    """Make the volume; the number of steps."""
+async def fill(described: str, folder: Path, port: int, digest: str, at: int) -> int:
+    """Make the volume, in a process of its own; the number of steps when it was not killed."""
     steps = Steps(at)
     for owner, name in (
         (Pool, "create"), (Pool, "stage"), (Pool, "unstage"), (Pool, "annotate"), (libc, "syncfs"), (tree, "empty"),
@@ -106,8 +103,3 @@ async def main(described: str, folder: Path, port: int, digest: str, at: int) ->
     await driver.fillings.close()
     await pool.close()
     return steps.count
-
-
-if __name__ == "__main__":
-    pool_, folder_, port_, digest_, at_ = sys.argv[1:]
-    print(asyncio.run(main(pool_, Path(folder_), int(port_), digest_, int(at_))))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.crash.filling.child import driver_of, make
+from tests.crash.filling.child import driver_of, fill, make
+from tests.forked import forked
 from tests.unit.content.server import Files, served
 
 from tonnage.csi.client.client import CsiClient
@@ -23,7 +23,6 @@ from tonnage.host import mount
 from tonnage.testing.image_archive import LayerTar
 
 pytestmark = pytest.mark.real
-ROOT = Path(__file__).parents[3]
 BODY = LayerTar().folder("d").add("d/a", os.urandom(3 << 20)).add("d/b", b"end").data()
 DIGEST = hashlib.sha256(BODY).hexdigest()
 
@@ -32,11 +31,6 @@ DIGEST = hashlib.sha256(BODY).hexdigest()
 def files() -> Iterator[Files]:
     with served(Files({"/x.tar": BODY})) as found:
         yield found
-
-
-def run(described: str, folder: Path, port: int, at: int) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "tests.crash.filling.child", described, str(folder), str(port), DIGEST, str(at)]
-    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
 
 
 def mounts_below(folder: Path) -> list[str]:
@@ -81,20 +75,21 @@ async def read(client: CsiClient, folder: Path) -> None:
     ["image:{home},name=p,size=200Mi,sparse=yes,overcommit=yes", "btrfs:{home},name=p,size=300Mi,sparse=yes,overcommit=yes"],
     ids=["image", "btrfs"],
 )  # fmt: skip
-async def test_a_kill_at_any_step(described: str, real_folder: Path, files: Files, tell: Callable[[str], None]) -> None:
-    folder = real_folder / "whole"
-    folder.mkdir()
-    ended = run(described, folder, files.port, 0)
-    assert ended.returncode == 0, ended.stderr
-    steps = int(ended.stdout)
-    assert await check(described, folder, files.port)
+@pytest.mark.usefixtures("real_folder")
+def test_a_kill_at_any_step(described: str, memory_folder: Path, files: Files, tell: Callable[[str], None]) -> None:
+    folder = memory_folder
+    code, steps = forked(partial(fill, described, folder, files.port, DIGEST, 0))
+    assert code == 0
+    assert forked(partial(check, described, folder, files.port)) == (0, True)
     outcomes = {True: 0, False: 0}
     for at in range(1, steps + 1):
-        ended = run(described, folder, files.port, at)
-        if ended.returncode == 0:
+        code, _ = forked(partial(fill, described, folder, files.port, DIGEST, at))
+        if code == 0:
             continue  # the steps of threads come in another order now and then
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
-        outcomes[await check(described, folder, files.port, finishes=at % 2 == 0)] += 1
+        assert code == -signal.SIGKILL
+        code, was_whole = forked(partial(check, described, folder, files.port, finishes=at % 2 == 0))
+        assert code == 0, f"killed at step {at}"
+        outcomes[was_whole] += 1
         assert not [path for path in mounts_below(folder) if "filling" in path or "staging" in path]
         assert not [path for path in (folder / "state").rglob("*") if path.name.startswith("v")]
     tell(f"fillings killed over {described.partition(':')[0]}: {sum(outcomes.values())} of {steps} steps,"

@@ -39,6 +39,8 @@ def main(arguments: list[str]) -> int:
     if given.careless:
         setattr(DirectoryBackend, "_discard", lambda _store, _content: None)  # noqa: B010
     machine = KINDS[given.kind].prepare(folder)
+    if given.careless:
+        machine.patience = 5.0  # what is not cleaned up never goes
     try:
         begun = time.monotonic()
         lives = Lives(KINDS[given.kind], machine, undone=0.8 if given.careless else 0.2)

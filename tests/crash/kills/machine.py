@@ -22,12 +22,14 @@ _NEXT_QUOTA = 0x800009  # Q_GETNEXTQUOTA of quotactl(2)
 
 @dataclass
 class Machine:
-    """A folder of the test's own, in it the pool's home. more: what else a kind can leave."""
+    """A folder of the test's own, in it the pool's home. more: what else a kind can leave. patience: seconds that what
+    is left may take to go."""
 
     folder: Path
     home: Path
     more: list[Callable[[Path], object]] = field(default_factory=list)
     ignored: tuple[str, ...] = ("csi.sock",)
+    patience: float = _PATIENCE
 
     def look(self) -> object:
         """All there is now."""
@@ -45,7 +47,7 @@ class Machine:
 
     def check(self, expected: object) -> None:
         """Raises AssertionError unless all is as expected, or is so soon."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + self.patience
         while (found := self.look()) != expected and time.monotonic() < deadline:
             time.sleep(_PAUSE)
         assert found == expected, f"something is left, or missing: {found}, not {expected}"
