@@ -74,7 +74,7 @@ def test_drain_asks_the_budget(cluster: Any) -> None:
     )
     node = next(iter(pods(cluster).values()))["spec"]["nodeName"]
 
-    refused = cluster.kubectl("drain", node, "--timeout=20s", fails=True)
+    refused = cluster.kubectl("drain", node, "--timeout=3s", fails=True)
     assert "Cannot evict pod as it would violate the pod's disruption budget." in refused
     assert len(pods(cluster)) == 3
 
