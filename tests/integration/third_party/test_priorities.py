@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
-SLEEP = '[sh, -c, "trap exit TERM; while :; do sleep 0.2; done"]'
+SLEEP = '[sh, -c, "trap exit TERM; sleep infinity & wait"]'
 SPEC = f"terminationGracePeriodSeconds: 1, containers: [{{name: main, image: any, command: {SLEEP}}}]"
 CLASS = "---\n{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: urgent}, value: 1000}"
 BUDGET = """

@@ -13,7 +13,7 @@ import pytest
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
-SLEEP = '[sh, -c, "trap exit TERM; while :; do sleep 0.2; done"]'
+SLEEP = '[sh, -c, "trap exit TERM; sleep infinity & wait"]'
 POD = f"{{name: main, image: 'any:1', command: {SLEEP}}}"
 DEPLOYMENT = f"""
 apiVersion: apps/v1
@@ -83,7 +83,7 @@ spec:
       containers:
         - name: main
           image: any:1
-          command: [sh, -c, "echo $HOSTNAME >> /data/who; cat /data/who; trap exit TERM; while :; do sleep 0.2; done"]
+          command: [sh, -c, "echo $HOSTNAME >> /data/who; cat /data/who; trap exit TERM; sleep infinity & wait"]
           volumeMounts: [{name: data, mountPath: /data}]
   volumeClaimTemplates:
     - metadata: {name: data}
