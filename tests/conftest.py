@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import logging
 import os
 import shutil
 import signal
@@ -13,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -27,6 +30,7 @@ from tests.examples import CHECK
 from tests.programs import absent, found, need
 
 from tonnage.api.kinds import Kind
+from tonnage.cli.main import main
 from tonnage.errors import UnsupportedError
 from tonnage.host import loop, mount
 from tonnage.host.iolimits import Cgroup, Cgroups
@@ -223,6 +227,22 @@ def tonnage(*arguments: str, seconds: float = 300) -> subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
 
 
+def verb(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The same for a verb that lists or changes something and returns, in this process.
+
+    A process of its own imports for a second.
+    """
+    out, error, root = io.StringIO(), io.StringIO(), logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        with redirect_stdout(out), redirect_stderr(error):
+            code = main(arguments)
+    finally:  # verbs set logging up
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), error.getvalue())
+
+
 @dataclass
 class Cluster:
     """A cluster in a data folder and the kubectl that talks to it."""
@@ -313,17 +333,30 @@ def make_cluster() -> Iterator[Callable[..., Cluster]]:
 
     yield make
     for cluster in made:
-        tonnage("down", "--purge", "--data", str(cluster.data))
+        if cluster.data.exists():  # others were removed by their tests
+            tonnage("down", "--purge", "--data", str(cluster.data))
     left = [line for line in Path("/proc/mounts").read_text().splitlines() if str(base) in line]
     assert not left
     assert not [cluster.data for cluster in made if cluster.data.exists()]
     shutil.rmtree(base)
 
 
-@pytest.fixture(scope="module")
-def cluster(make_cluster: Callable[..., Cluster]) -> Iterator[Cluster]:
+@pytest.fixture(scope="session")
+def three_nodes(make_cluster: Callable[..., Cluster]) -> Iterator[Cluster]:
     """Three nodes of 30716Mi with real volumes and containers, on a disk that may have less."""
     cluster = make_cluster("--nodes", "3", "--pool", "image,name=scratch,size=30716Mi,sparse=yes,overcommit=yes")
     cluster.said = cluster.up()
     yield cluster
     cluster.down("--purge")
+
+
+@pytest.fixture(scope="module")
+def cluster(three_nodes: Cluster) -> Iterator[Cluster]:
+    """The cluster that files share: each leaves it as it was."""
+    kinds = "pods,pvc,pv,deployments,statefulsets,daemonsets,replicasets,jobs,cronjobs,pdb,sc"
+    shown = ("get", kinds, "-A", "--no-headers", "-o", "custom-columns=KIND:.kind,NAME:.metadata.name")
+    before = three_nodes.kubectl(*shown)
+    yield three_nodes
+    assert three_nodes.kubectl(*shown) == before
+    assert set(three_nodes.capacities().values()) == {"30716Mi"}
+    assert "SchedulingDisabled" not in three_nodes.kubectl("get", "nodes")

@@ -1,7 +1,8 @@
 """A node's inline drivers and pools as a process of its own, without a kubelet and an API server.
 
-`python -m benchmarks.inline.agent FOLDER STORE`. It is composed of the agent's parts. An authority in the process signs
-certificates, so their cost is that of the agent and of the signer together.
+`python -m benchmarks.inline.agent FOLDER STORE SOONEST`, the last as CertificateSource takes it. It is composed of the
+agent's parts. An authority in the process signs certificates, so their cost is that of the agent and of the
+signer together.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _no_events(_pod: InlinePod, _type: str, _reason: str, _message: str) -> None
     """There is no API server."""
 
 
-def _certificates(folder: Path) -> InlineEndpoint:
+def _certificates(folder: Path, soonest: float) -> InlineEndpoint:
     clock = RealClock()
     authority = make_authority("benchmark", clock.time())
 
@@ -43,12 +44,12 @@ def _certificates(folder: Path) -> InlineEndpoint:
         return authority
 
     issuer = LocalIssuer(load, NamePolicy(), clock.time)
-    source = CertificateSource(OURS, lambda reference: issuer, clock.time)
+    source = CertificateSource(OURS, lambda reference: issuer, clock.time, soonest=soonest)
     driver = InlineDriver(CERT, source, MemoryStore(folder / CERT / "mem"))
     return InlineEndpoint(driver, folder / f"{CERT}.sock", node_id="n1", roots=(folder,), registry=None)
 
 
-async def serve(folder: Path, store: Path) -> None:
+async def serve(folder: Path, store: Path, soonest: float) -> None:
     """Serve until SIGTERM."""
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
@@ -57,7 +58,7 @@ async def serve(folder: Path, store: Path) -> None:
     node = NodeDriver([pool], node_name="n1", kubelet=folder, sockets=folder, clock=clock)
     context = InlineContext("n1", None, _no_events, clock, (store,), node.layers)
     images = InlineDrivers(parse_inlines(["image"]), context, kubelet=folder, registry=None, sockets=folder)
-    certificates = _certificates(folder)
+    certificates = _certificates(folder, soonest)
     (folder / "plugins_registry").mkdir(exist_ok=True)
     await node.start()
     await images.start()
@@ -69,4 +70,4 @@ async def serve(folder: Path, store: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1]), Path(sys.argv[2])))
+    asyncio.run(serve(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])))

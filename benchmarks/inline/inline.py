@@ -35,20 +35,22 @@ from tonnage.testing.wait import wait_until_served
 
 MOST_RUNS = 3
 IMAGE_NAME = "bench/files:1"
-_RENEWED_AFTER = 35.0
-"""Seconds: a certificate is renewed 30 s after it was issued, at the earliest."""
 _CERTIFICATE = {"issuer-name": "ca", "dns-names": "web.default.svc.cluster.local", "key-algorithm": "ECDSA"}
 _SOON_OVER = {"duration": "1h", "renew-before": "59m59s"}
 
 
 @dataclass(frozen=True)
 class InlineLoad:
-    """How much of everything. pods: pairs of one with a certificate and one without. turns: of each publish."""
+    """How much of everything. pods: pairs of one with a certificate and one without. turns: of each publish.
+
+    soonest: seconds after which the agent renews a certificate, at the earliest.
+    """
 
     pods: int = 20
     turns: int = 100
     volumes: int = 100
     renewals: int = 200
+    soonest: float = 30.0
     unpacked: Sizes = field(default_factory=Sizes)
 
 
@@ -61,11 +63,11 @@ async def run(load: InlineLoad | None = None) -> list[Figure]:
         folder = Path(name)
         figures = await _pods(load.pods)
         store = await asyncio.to_thread(_image, folder)
-        async with _agent(folder / "agent", store) as pid:
+        async with _agent(folder / "agent", store, load.soonest) as pid:
             with Calls(folder / "agent") as calls:
                 figures += await asyncio.to_thread(_images, calls, load)
                 figures += await asyncio.to_thread(_many, calls, load.volumes, pid, folder)
-                figures += await asyncio.to_thread(_renewals, calls, load.renewals, pid)
+                figures += await asyncio.to_thread(_renewals, calls, load, pid)
         return figures + await asyncio.to_thread(unpacking, folder, load.unpacked)
 
 
@@ -122,11 +124,10 @@ def _image(folder: Path) -> Path:
 
 
 @asynccontextmanager
-async def _agent(folder: Path, store: Path) -> AsyncIterator[int]:
+async def _agent(folder: Path, store: Path, soonest: float) -> AsyncIterator[int]:
     folder.mkdir()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.inline.agent", str(folder), str(store), stdout=asyncio.subprocess.DEVNULL
-    )
+    command = [sys.executable, "-m", "benchmarks.inline.agent", str(folder), str(store), str(soonest)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
     try:
         for name in (CERT, IMAGE):
             await wait_until_served(folder / f"{name}.sock", timeout=60)
@@ -231,21 +232,21 @@ def _many(calls: Calls, count: int, pid: int, folder: Path) -> list[Figure]:
     ]
 
 
-def _renewals(calls: Calls, count: int, pid: int) -> list[Figure]:
+def _renewals(calls: Calls, load: InlineLoad, pid: int) -> list[Figure]:
     """Certificates that are all due when a stopped agent goes on."""
-    names = [f"n{number}" for number in range(count)]
+    names = [f"n{number}" for number in range(load.renewals)]
     with calls.published(CERT, names, **_CERTIFICATE, **_SOON_OVER):
         os.kill(pid, signal.SIGSTOP)
         try:
             shown = {name: _certificate(calls, name) for name in names}
-            time.sleep(_RENEWED_AFTER)
+            time.sleep(load.soonest * 7 / 6)
             before = _cpu(pid)
         finally:
             os.kill(pid, signal.SIGCONT)
         while any(_certificate(calls, name) == shown[name] for name in names):
             time.sleep(0.1)
         spent = _cpu(pid) - before
-    return [Figure(f"cert: {count} renewals at once, signed by the same process", spent, "core s", at_most=1)]
+    return [Figure(f"cert: {load.renewals} renewals at once, signed by the same process", spent, "core s", at_most=1)]
 
 
 def _certificate(calls: Calls, name: str) -> bytes:

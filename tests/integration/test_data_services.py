@@ -120,8 +120,10 @@ def test_a_claim_that_a_person_bound_to_a_volume_grows(box: Cluster) -> None:
 
 
 def test_a_volume_grows_by_itself(box: Cluster) -> None:
-    run(box, claim("own", storage_class="grows"), pod("own"))
-    sh(box, "own", "head -c 250M /dev/zero > /data/file && sync")
+    writer = pod("own")
+    script = "for part in 1 2 3 4 5; do head -c 50M /dev/zero >> /data/file; sleep 1; done; sleep infinity"
+    writer["spec"]["containers"][0]["command"] = ["sh", "-c", script]
+    run(box, claim("own", storage_class="grows"), writer)
     box.until("the claim has grown", lambda: has(box, "own", "640Mi"))
     assert size_in(box, "own") >= 600 * MI
 

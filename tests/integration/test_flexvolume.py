@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Cluster, tonnage
+from tests.conftest import Cluster, verb
 
 from tonnage.api.names import FLEX_PROVISIONERS
 from tonnage.host import mount
@@ -145,7 +145,7 @@ def test_a_persistent_volume_keeps_its_data(
     run(box, pod("third", claimed(name)))
     assert sh(box, "third", "cat /data/file") == "kept"
     end(box, "third")
-    assert "flex-" not in tonnage("volumes", "orphans", "--data", str(box.data)).stdout
+    assert "flex-" not in verb("volumes", "orphans", "--data", str(box.data)).stdout
     assert any("flex-" in volume for volume in volumes(box))
     box.kubectl("delete", "pvc", f"{name}-claim")
     box.kubectl("delete", "pv", name)
@@ -293,7 +293,7 @@ def test_a_claim_gets_a_flexvolume_by_its_class(
     assert mounted(box) == []
     run(box, pod("second", claimed("made")))
     assert sh(box, "second", "cat /data/file") == "kept"
-    assert name not in tonnage("volumes", "orphans", "--data", str(box.data)).stdout
+    assert name not in verb("volumes", "orphans", "--data", str(box.data)).stdout
     end(box, "second")
     box.kubectl("delete", "pvc", "made-claim", "--timeout=60s")
     box.until("volume and PersistentVolume are gone", lambda: is_gone(box, name))
@@ -309,7 +309,7 @@ def test_a_retained_volume_stays_until_a_person_purges_it(box: Cluster) -> None:
     box.kubectl("delete", "pvc", "retained-claim", "--timeout=60s")
     box.kubectl("delete", "pv", name, "--timeout=60s")
     assert any(name in file for file in volumes(box))
-    assert name in tonnage("volumes", "orphans", "--data", str(box.data)).stdout
+    assert name in verb("volumes", "orphans", "--data", str(box.data)).stdout
     box.kubectl("delete", "storageclass", "retained")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.conftest import Cluster, tonnage
+from tests.conftest import Cluster, verb
 from tests.integration.test_data_services import apply, claim, run, sh
 
 pytestmark = pytest.mark.real
@@ -84,6 +84,6 @@ def test_a_member_stays_with_its_group_and_nothing_is_left_afterwards(box: Clust
 
 def held(box: Cluster) -> list[Any]:
     """What is in the pools."""
-    listed = tonnage("volumes", "list", "--data", str(box.data), "-o", "json")
+    listed = verb("volumes", "list", "--data", str(box.data), "-o", "json")
     found = json.loads(listed.stdout)
     return [*found["volumes"], *found["snapshots"]]

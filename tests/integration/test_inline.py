@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.conftest import Cluster, tonnage
+from tests.conftest import Cluster, verb
 
 from tonnage.host import mount
 
@@ -57,7 +57,7 @@ def test_a_pod_sees_its_nodes_labels_and_nothing_is_left_of_them(box: Cluster) -
     assert driver["spec"]["volumeLifecycleModes"] == ["Ephemeral"]
     shown = [one for one in mount.mounts() if one.target.startswith(str(box.data)) and "labels/mount" in one.target]
     assert len(shown) == 1
-    listed = json.loads(tonnage("volumes", "list", "--data", str(box.data), "-o", "json").stdout)["volumes"]
+    listed = json.loads(verb("volumes", "list", "--data", str(box.data), "-o", "json").stdout)["volumes"]
     assert [(one["driver"], one["pod"], one["node"]) for one in listed] == [
         ("node-labels.tonnage.dev", "default/labelled", "node-1")
     ]

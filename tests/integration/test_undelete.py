@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.conftest import Cluster, tonnage
+from tests.conftest import Cluster, verb
 
 from tonnage.box.data_dir import DataFolder
 
@@ -62,7 +62,7 @@ def _run(box: Cluster, name: str, claim: str, command: str) -> str:
 
 
 def _volumes(box: Cluster, *arguments: str, code: int = 0) -> str:
-    ended = tonnage("volumes", *arguments, "--data", str(box.data))
+    ended = verb("volumes", *arguments, "--data", str(box.data))
     assert ended.returncode == code, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
 
@@ -117,7 +117,7 @@ def test_its_class_may_be_gone_and_only_an_administrator_restores_it(box: Cluste
     other.write_text(yaml.safe_dump(config))
     other.chmod(0o600)
     endpoint = f"unix://{DataFolder(box.data).sockets() / 'node-1' / 'csi.tonnage.dev.sock'}"
-    refused = tonnage("volumes", "restore", vid, "--yes", "--endpoint", endpoint, "--kubeconfig", str(other))
+    refused = verb("volumes", "restore", vid, "--yes", "--endpoint", endpoint, "--kubeconfig", str(other))
     assert refused.returncode == 1
     assert "forbidden" in refused.stderr
     assert vid in _volumes(box, "trash")

@@ -12,12 +12,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tonnage.api import names
 from tonnage.api.quantity import from_bytes, to_bytes
 from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity.ledger import PoolCapacity
 from tonnage.errors import InvalidError
+
+if TYPE_CHECKING:  # its own imports take a second, and the verbs need only MODES
+    from tonnage.capacity.ledger import PoolCapacity
 
 MODES = ("auto", "tiers", "exact")
 """How capacity is published.

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tonnage.box.cleanup import clean, remove
 from tonnage.box.data_dir import DataFolder, default_folder, no_cluster
-from tonnage.box.plan import what_stays
 from tonnage.cli.output import Output
 from tonnage.errors import NotFoundError
 
@@ -37,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
             remove(data)
             out.line(f"removed {data.path} with its objects and volumes")
         else:
+            from tonnage.box.plan import what_stays  # it imports a box, which takes as long as all else
+
             clean(data)  # what a killed process left mounted
             stay = what_stays(settings)
             out.line(f"{data.path}: {stay}; `tonnage up` brings back what stays, `tonnage down --purge` removes it")

@@ -87,7 +87,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return exit_code(errors.UnsupportedError())
     options = parser.parse_args(given)
-    options.given = given
     try:
         return int(_module(options.verb).run(options))
     except errors.TonnageError as failure:

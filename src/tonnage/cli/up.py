@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 from tonnage import option
 from tonnage.api.names import COMPAT_DRIVERS
@@ -30,7 +32,6 @@ from tonnage.observe.process import raise_file_limit, tune_allocator
 from tonnage.pools.config import KINDS
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
-_READY_FD = "TONNAGE_READY_FD"  # tells a detached child where to write until it is ready
 _READY = "\0ready\n"
 _FAILED = "\0failed "
 FLEXVOLUME = "flexvolume"
@@ -93,18 +94,21 @@ def run(options: argparse.Namespace) -> int:
     settings = _settings(options, data.settings())
     plan_ = plan(data, settings, pool_size=options.pool_size or "", csi_endpoints=options.csi_endpoint)
     if options.detach:
-        return _detach(data, [a for a in options.given if a != "--detach"])
+        return _detach(data, lambda report: _start(options, data, plan_, report))
+    return _start(options, data, plan_, None)
+
+
+def _start(options: argparse.Namespace, data: DataFolder, plan_: BoxPlan, stream: TextIO | None) -> int:
+    """Start the cluster, and serve it until it is ended. stream: of a detached one, open until it is ready."""
     tune_allocator()
     raise_file_limit()
     logs.setup(options.log_level)
-    report = os.environ.pop(_READY_FD, None)
-    stream = os.fdopen(int(report), "w") if report else None
     out = Output(stream) if stream else Output()
     kubeconfig = Path(os.path.abspath(options.kubeconfig)) if options.kubeconfig else None
     start = BoxOptions(options.listen, options.port, kubeconfig, _caller(), recover=options.recover)
     box = Box(data, plan_, start, progress=out.step, waiting=out.waits)
     try:
-        _load_images(data, settings)
+        _load_images(data, plan_.settings)
         return asyncio.run(_serve(box, plan_, out, detached=stream is not None))
     except TonnageError as failure:
         if stream is not None and not stream.closed:
@@ -216,19 +220,23 @@ def _tell(box: Box, plan_: BoxPlan, out: Output, seconds: float, *, detached: bo
     stream.close()
 
 
-def _detach(data: DataFolder, arguments: list[str]) -> int:
-    """Start the same command as a child in its own session; print its output until it is ready."""
+def _detach(data: DataFolder, start: Callable[[TextIO], int]) -> int:
+    """Start the cluster in a process of its own session; print its output until it is ready.
+
+    It is a fork: to import all again would take as long as the start. Call it before any thread.
+    """
     reader, writer = os.pipe()
-    environment = {**os.environ, _READY_FD: str(writer)}
     made = missing(data.path)
     data.path.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
     with data.log_for_writing() as log:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tonnage.cli", *arguments],
-            stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=(writer,), env=environment,
-            start_new_session=True,
-        )  # fmt: skip
         position = log.tell()
+        child = os.fork()
+        if not child:
+            _leave_session(log.fileno())
+    if not child:
+        _close_all_but(writer)
+        return start(os.fdopen(writer, "w"))
     os.close(writer)
     with os.fdopen(reader) as lines:
         for line in lines:
@@ -236,17 +244,39 @@ def _detach(data: DataFolder, arguments: list[str]) -> int:
                 return 0
             if line.startswith(_FAILED):
                 print(f"tonnage up: {line.removeprefix(_FAILED)}", end="", file=sys.stderr)
-                code = child.wait() or 1
+                code = _wait(child) or 1
                 _remove_log(data, made)
                 return code
             try:
                 print(line, end="", flush=True)
             except BrokenPipeError:  # `| head` has closed the pipe; the cluster starts anyway
                 sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    code = child.wait()
+    code = _wait(child)
     sys.stderr.write(data.log.read_text(errors="replace")[position:] if data.log.exists() else "")
     _remove_log(data, made)
     return code or 1
+
+
+def _leave_session(log: int) -> None:
+    """Begin a session of its own, with nothing to read, and all output in the log."""
+    os.setsid()
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+
+
+def _close_all_but(kept: int) -> None:
+    """Close what the caller of tonnage left open, such as a lock of its script."""
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        if descriptor > 2 and descriptor != kept:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def _wait(child: int) -> int:
+    """Wait for the end of a child; its exit code, negative for a signal."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _remove_log(data: DataFolder, made: list[Path]) -> None:

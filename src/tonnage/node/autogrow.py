@@ -1,8 +1,8 @@
 """Volumes that grow by themselves: raises the request of a claim before its volume is full.
 
 The driver is asked for the use of each mounted volume of a class with a rule, every 1 to 60 seconds by how fast it
-fills. The request is raised in one write; the rest is growth as by a person's request. Nothing is stored: what the
-volume has free decides.
+fills, or by how long it has not been staged. The request is raised in one write; the rest is growth as by a person's
+request. Nothing is stored: what the volume has free decides.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class Autogrow(Reconciler[str]):
     def __init__(self, node: NodeContext, informers: Informers, kubelet: Path) -> None:
         self._node, self._kubelet = node, kubelet
         self._looks: dict[str, _Look] = {}
+        self._pauses: dict[str, float] = {}
+        """Seconds after the last look at a volume that is not staged: its pod may stage it soon, or never."""
         self._inodes: dict[str, int] = {}
         """Inodes of a volume when its request was raised: where growth adds none, it is not raised for them again."""
         self._reported: dict[str, str] = {}
@@ -87,7 +89,7 @@ class Autogrow(Reconciler[str]):
         claim = self._claims.get(key)
         found = self._served(claim) if claim is not None else None
         if claim is None or found is None:
-            for known in (self._looks, self._reported, self._inodes):
+            for known in (self._looks, self._pauses, self._reported, self._inodes):
                 known.pop(key, None)
             return None
         volume, driver, storage_class = found
@@ -103,7 +105,9 @@ class Autogrow(Reconciler[str]):
         use = await self._use(volume, driver)
         if use is None:
             self._looks.pop(key, None)
-            return autogrow.LATEST
+            pause = self._pauses[key] = min(autogrow.LATEST, 2 * self._pauses.get(key, autogrow.SOONEST / 2))
+            return pause
+        self._pauses.pop(key, None)
         before, now = self._looks.get(key), self._node.clock.monotonic()
         self._looks[key] = _Look(use, now)
         if rule.is_due(use) and (rule.lacks_bytes(use) or self._inodes.get(key) != use.inodes):

@@ -30,7 +30,7 @@ PASSWORD = "correct-horse-battery"
 def box(make_cluster: Callable[..., Cluster]) -> Iterator[Cluster]:
     cluster = make_cluster(
         "--nodes", "1", "--pool", "fake,size=1Gi",
-        "--inline", "cert,name=csi.cert-manager.io,issuers=ca-issuer=cert-manager",
+        "--inline", "cert,name=csi.cert-manager.io,issuers=ca-issuer=cert-manager,patience=3",
     )  # fmt: skip
     cluster.up()
     apply(cluster, DEFINITION)

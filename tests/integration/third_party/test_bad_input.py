@@ -46,12 +46,13 @@ def inline(driver: str = DRIVER, *, fstype: str = "", **attributes: str) -> dict
 
 
 @pytest.fixture(scope="module")
-def stage(cluster: Any) -> Any:
+def stage(cluster: Any) -> Iterator[Any]:
     """A cluster with classes that cannot be served."""
     for name, body in CLASSES.items():
         late = {"provisioner": DRIVER, "volumeBindingMode": "WaitForFirstConsumer", **body}
         create(cluster, {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": name}, **late})
-    return cluster
+    yield cluster
+    cluster.kubectl("delete", "sc", *CLASSES)
 
 
 @pytest.fixture

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import verb
 from tests.programs import find, needs
 
 from tonnage.testing import image_archive as made
@@ -65,8 +64,7 @@ def box(make_cluster: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
 
 
 def _tonnage(box: Any, *arguments: str) -> str:
-    command = [sys.executable, "-m", "tonnage.cli", "images", *arguments, "--data", str(box.data)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    ended = verb("images", *arguments, "--data", str(box.data))
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.conftest import verb
 
 pytestmark = pytest.mark.real
 CLAIM = {
@@ -35,8 +34,7 @@ def box(make_cluster: Callable[..., Any]) -> Iterator[Any]:
 
 
 def _tonnage(box: Any, *arguments: str, code: int = 0) -> str:
-    command = [sys.executable, "-m", "tonnage.cli", *arguments, "--data", str(box.data)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    ended = verb(*arguments, "--data", str(box.data))
     assert ended.returncode == code, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr if code or "adopt" in arguments else ended.stdout
 

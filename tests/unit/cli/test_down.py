@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,3 +34,10 @@ def test_a_stopped_cluster_stays_until_it_is_purged(tonnage: Run, tmp_path: Path
     assert data.exists()
     assert tonnage("down", "--purge", "--data", data.path).code == 0
     assert not data.exists()
+
+
+def test_it_starts_without_a_boxs_servers_and_drivers() -> None:
+    """They take a second to import, and a box ends many times a day."""
+    script = "import sys, tonnage.cli.down; print({'aiohttp', 'grpclib', 'cryptography'} & {*sys.modules})"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "set()"

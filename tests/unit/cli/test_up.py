@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import pytest
 
-from tonnage.box.data_dir import Settings
+from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.cli import up
 from tonnage.cli.main import build_parser
 from tonnage.errors import InvalidError
@@ -47,3 +50,28 @@ def test_a_wrong_number_is_refused(arguments: list[str], message: str) -> None:
 def test_a_wrong_number_leaves_no_folder(tonnage: Run, tmp_path: Path) -> None:
     assert tonnage("up", "--nodes", "0", "--data", tmp_path / "data").code == 2
     assert not list(tmp_path.iterdir())
+
+
+def test_a_detached_one_has_its_log_and_nothing_of_its_caller(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, (lock, other) = DataFolder(tmp_path / "d"), os.pipe()
+
+    def start(report: TextIO) -> int:
+        print("said", file=sys.__stderr__, flush=True)
+        at = {number: os.readlink(f"/proc/self/fd/{number}") for number in range(3)}
+        is_open = [number for number in (lock, other) if os.path.exists(f"/proc/self/fd/{number}")]
+        report.write(json.dumps({"at": at, "open": is_open, "session": os.getsid(0) == os.getpid()}) + "\n")
+        report.flush()
+        os._exit(7)
+
+    assert up._detach(data, start) == 7
+    os.close(lock)
+    os.close(other)
+    said = capsys.readouterr()
+    assert said.err == "said\n", "what a failed start leaves in its log is shown"
+    assert json.loads(said.out) == {
+        "at": {"0": os.devnull, "1": str(data.log), "2": str(data.log)},
+        "open": [],
+        "session": True,
+    }

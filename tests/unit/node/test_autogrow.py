@@ -203,6 +203,16 @@ async def test_a_volume_that_is_not_staged_stays(node: FakeNode, disk: Disk) -> 
     disk.used = None
     await asyncio.sleep(600)
     assert await _size(node) == to_bytes("4Gi")
+    assert len(disk.asked) <= 18, "it is asked seldom: its pod may start tomorrow"
+
+
+async def test_one_that_is_staged_soon_is_looked_at_soon(node: FakeNode, disk: Disk) -> None:
+    """A pod stages its volume seconds after it was bound, and may fill it at once."""
+    disk.used = None
+    await asyncio.sleep(4)
+    disk.used = to_bytes("4Gi")
+    await asyncio.sleep(10)
+    assert await _size(node) == to_bytes("6Gi")
 
 
 async def test_a_class_without_a_maximum_is_rejected(

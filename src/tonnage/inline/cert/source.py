@@ -51,7 +51,10 @@ FindIssuer = Callable[[IssuerReference], CertificateIssuer]
 
 
 class CertificateSource:
-    """Certificates under one driver name. now: seconds since 1970. client: to read pods that wait for something."""
+    """Certificates under one driver name.
+
+    now: seconds since 1970. client: to read pods that wait for something. soonest: seconds until the first renewal.
+    """
 
     def __init__(
         self,
@@ -59,7 +62,10 @@ class CertificateSource:
         find_issuer: FindIssuer,
         now: Callable[[], float],
         client: Client | None = None,
+        *,
+        soonest: float = _SOONEST,
     ) -> None:
+        self._soonest = soonest
         self._dialect, self._find, self._now, self._client = dialect, find_issuer, now, client
         self._pending: dict[Path, float] = {}
 
@@ -217,7 +223,7 @@ class CertificateSource:
             certificate = check_issued(issued, key, now)
         except UnavailableError as error:
             raise UnavailableError(f"issuer {settings.issuer[:80]}: {error}") from None
-        again = max(_renewal(certificate, settings, now), now + _SOONEST)
+        again = max(_renewal(certificate, settings, now), now + self._soonest)
         done = msgspec.structs.replace(
             state,
             files=make_files(settings, key, issued),

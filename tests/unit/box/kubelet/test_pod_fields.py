@@ -33,9 +33,9 @@ from tonnage.box.kubelet.containers.runtime import ContainerSpec
 from tonnage.box.kubelet.containers.spawn import join
 from tonnage.box.kubelet.volumes import subpaths
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes
+from tonnage.box.kubelet.volumes.mounted import Mounted
 from tonnage.box.kubelet.volumes.pod_certificates import Credential, PodCertificates
 from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
-from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.errors import TonnageError
 from tonnage.host.encoding import encode
 from tonnage.kube.client import Client

@@ -48,7 +48,7 @@ from tonnage.box.kubelet.images.image_user import Accounts
 from tonnage.box.kubelet.images.node_images import NO_IMAGES, NodeImages
 from tonnage.box.kubelet.images.tools import tools as image_tools
 from tonnage.box.kubelet.volumes import subpaths
-from tonnage.box.kubelet.volumes.volumes import Mounted
+from tonnage.box.kubelet.volumes.mounted import Mounted
 from tonnage.errors import HostError, InvalidError, TonnageError, UnsupportedError
 from tonnage.host.encoding import encode
 from tonnage.host.iolimits import Cgroups

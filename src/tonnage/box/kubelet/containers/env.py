@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tonnage.api.pods import Container, EnvVar, Pod
-from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.errors import HostError, InvalidError, NotFoundError, UnsupportedError
 from tonnage.host.run import PATH
 from tonnage.images.manifest import RunConfig
+
+if TYPE_CHECKING:  # `tonnage down` ends containers, and reads no objects
+    from tonnage.box.kubelet.volumes.sources import ObjectSources
 
 _PART = re.compile(r"\$\$|\$\(([^)]*)\)")
 _PROGRAMS = ("/usr/", "/bin/", "/sbin/")

@@ -13,7 +13,7 @@ from typing import Protocol
 from tonnage.aio.clock import Clock, parse_rfc3339
 from tonnage.api.pods import Container, Pod
 from tonnage.box.kubelet.images.node_images import NO_IMAGES, NodeImages
-from tonnage.box.kubelet.volumes.volumes import Mounted
+from tonnage.box.kubelet.volumes.mounted import Mounted
 
 OnExit = Callable[[], None]
 

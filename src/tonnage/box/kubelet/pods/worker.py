@@ -25,8 +25,9 @@ from tonnage.box.kubelet.folder import names
 from tonnage.box.kubelet.pods import status as statuses
 from tonnage.box.kubelet.pods.eviction import EvictionManager
 from tonnage.box.kubelet.probes.prober import Prober
+from tonnage.box.kubelet.volumes.mounted import Mounted
 from tonnage.box.kubelet.volumes.sources import ObjectSources
-from tonnage.box.kubelet.volumes.volumes import Mounted, VolumeManager, VolumesError
+from tonnage.box.kubelet.volumes.volumes import VolumeManager, VolumesError
 from tonnage.errors import ApiConflictError, ApiNotFoundError, NotFoundError, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller

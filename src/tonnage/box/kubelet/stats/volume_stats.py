@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.paths import Paths
 from tonnage.box.kubelet.volumes import vol_data
+from tonnage.box.kubelet.volumes.mounted import Mounted
 from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
-from tonnage.box.kubelet.volumes.volumes import Mounted
 from tonnage.csi.client.types import VolumeUse
 from tonnage.errors import TonnageError
 

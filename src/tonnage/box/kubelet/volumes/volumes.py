@@ -34,6 +34,7 @@ from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
 from tonnage.box.kubelet.volumes.expansion import Growing
 from tonnage.box.kubelet.volumes.flex_volumes import FlexVolume, FlexVolumes
+from tonnage.box.kubelet.volumes.mounted import Mounted
 from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
 from tonnage.box.kubelet.volumes.service_tokens import ServiceTokens
 from tonnage.box.kubelet.volumes.sources import ObjectSources
@@ -139,21 +140,6 @@ def check_mode(pod: Pod, volume: Volume, *, block: bool) -> None:
             raise ClaimError(
                 f"volume {volume.name} has volumeMode Filesystem, but is specified in volumeDevices", waiting=False
             )
-
-
-@dataclass(frozen=True)
-class Mounted:
-    """A mounted volume of a pod. path: a folder of this machine, or a device when block.
-
-    has_statfs: the numbers of its file system are those of the volume.
-    """
-
-    path: str
-    block: bool = False
-    read_only: bool = False
-    claim: str = ""
-    driver: str = ""
-    has_statfs: bool = False
 
 
 class VolumesError(TonnageError):

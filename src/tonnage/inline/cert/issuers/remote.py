@@ -25,8 +25,8 @@ SIGNER_DOMAIN = "tonnage.dev/"
 ROOTS = "tonnage-issuers"
 """Name of the ConfigMap, in the agents' namespace, with the roots of the controller's issuers by name."""
 POD_NAMESPACE, POD_NAME, POD_UID = (f"tonnage.dev/pod-{word}" for word in ("namespace", "name", "uid"))
-_PATIENCE = 45.0
-"""Seconds to wait in one call: the kubelet ends it after 120."""
+PATIENCE = 45.0
+"""Seconds to wait in one call, unless told otherwise: the kubelet ends it after 120."""
 _PUBLISHED_FOR = 300.0
 _POLL, _LONGEST_POLL = 0.05, 2.0
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -64,7 +64,7 @@ class SigningRequestIssuer:
         clock: Clock,
         *,
         published: PublishedMap | None = None,
-        patience: float = _PATIENCE,
+        patience: float = PATIENCE,
     ) -> None:
         self._client, self._signer, self._clock, self._patience = client, signer, clock, patience
         self._published = published
@@ -98,7 +98,7 @@ class SigningRequestIssuer:
 class CertManagerIssuer:
     """Asks cert-manager by CertificateRequest, with the names, labels and owner that its own CSI driver gives."""
 
-    def __init__(self, client: Client, node: str, clock: Clock, *, patience: float = _PATIENCE) -> None:
+    def __init__(self, client: Client, node: str, clock: Clock, *, patience: float = PATIENCE) -> None:
         self._client, self._node, self._clock, self._patience = client, node, clock, patience
 
     async def issue(self, request: IssueRequest) -> IssuedCertificate:

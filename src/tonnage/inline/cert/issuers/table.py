@@ -6,6 +6,7 @@ Used where the agent and the box are composed. A name that is not configured is 
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,7 @@ from tonnage.inline.cert.attributes import DIALECTS, OURS
 from tonnage.inline.cert.authority import CertificateAuthority, make_authority, read_authority, secret_data
 from tonnage.inline.cert.issuers.base import CertificateIssuer, LocalIssuer
 from tonnage.inline.cert.issuers.remote import (
+    PATIENCE,
     SIGNER_DOMAIN,
     CertManagerIssuer,
     PublishedMap,
@@ -30,10 +32,12 @@ from tonnage.inline.cert.source import CertificateSource
 from tonnage.inline.cert.wanted import IssuerReference
 from tonnage.kube.client import Client
 
-OPTIONS = frozenset({"issuers", "allow", "domain", "is-ca"})
+OPTIONS = frozenset({"issuers", "allow", "domain", "is-ca", "patience"})
 """Keys of `--inline cert`. Several issuers and names are parted by semicolons."""
 BOX, CA, CSR, CERT_MANAGER = "box", "ca", "csr", "cert-manager"
 AUTHORITY_SECRET = "tonnage-ca"  # an object's name
+_MOST_PATIENCE = 100
+"""Seconds. The kubelet ends its call after 120."""
 WANTED = f"want NAME={BOX}, NAME={CA}, NAME={CSR}:SIGNER or NAME={CERT_MANAGER}; NAME * stands for all others"
 
 
@@ -80,8 +84,15 @@ def configured_source(driver: str, options: Mapping[str, str], context: Certific
     policy = box_policy(options)
     if not context.is_box and context.client is not None and any(target.kind == BOX for target in targets.values()):
         raise InvalidError(f"--inline cert: issuer {BOX}: only the box signs in its own process; {WANTED}")
-    find, now = IssuerTable(targets, policy, context).find, context.clock.time
+    find, now = IssuerTable(targets, policy, context, _patience(options)).find, context.clock.time
     return CertificateSource(DIALECTS.get(driver, OURS), find, now, context.client)
+
+
+def _patience(options: Mapping[str, str]) -> float:
+    text = options.get("patience", str(PATIENCE))
+    if not re.fullmatch(r"\d{1,3}(\.\d)?", text) or not 1 <= float(text) <= _MOST_PATIENCE:
+        raise InvalidError(f"--inline cert: patience={text[:20]}: want 1 to {_MOST_PATIENCE} seconds")
+    return float(text)
 
 
 def box_policy(options: Mapping[str, str]) -> NamePolicy:
@@ -96,17 +107,26 @@ def box_policy(options: Mapping[str, str]) -> NamePolicy:
 
 
 class IssuerTable:
-    """The issuers of one driver name. policy: of what the box signs."""
+    """The issuers of one driver name.
 
-    def __init__(self, targets: Mapping[str, IssuerTarget], policy: NamePolicy, context: CertificateContext) -> None:
-        self._targets, self._policy, self._context = targets, policy, context
+    policy: of what the box signs. patience: seconds that a call waits for those that are asked through the API.
+    """
+
+    def __init__(
+        self,
+        targets: Mapping[str, IssuerTarget],
+        policy: NamePolicy,
+        context: CertificateContext,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._targets, self._policy, self._context, self._patience = targets, policy, context, patience
         client, clock = context.client, context.clock
         self._published = None if client is None else PublishedMap(client, context.namespace, clock)
 
     def find(self, reference: IssuerReference) -> CertificateIssuer:
         """Return the issuer that attributes name. Raises InvalidError for an unknown one, UnavailableError."""
         target = self._targets.get(reference.name) or self._targets.get("*")
-        client, clock = self._context.client, self._context.clock
+        client, clock, patience = self._context.client, self._context.clock, self._patience
         if target is None:
             known = ", ".join(sorted(self._targets))
             raise InvalidError(f"issuer {reference.name[:80]!r}: not configured on this node (there is {known})")
@@ -115,10 +135,11 @@ class IssuerTable:
         if target.kind == BOX:
             return LocalIssuer(partial(box_authority, client, clock), self._policy, clock.time)
         if target.kind == CERT_MANAGER:
-            return CertManagerIssuer(client, self._context.node, clock)
+            return CertManagerIssuer(client, self._context.node, clock, patience=patience)
         if target.kind == CSR:
-            return SigningRequestIssuer(client, target.where, clock)
-        return SigningRequestIssuer(client, f"{SIGNER_DOMAIN}{reference.name}", clock, published=self._published)
+            return SigningRequestIssuer(client, target.where, clock, patience=patience)
+        name = f"{SIGNER_DOMAIN}{reference.name}"
+        return SigningRequestIssuer(client, name, clock, published=self._published, patience=patience)
 
 
 async def box_authority(client: Client, clock: Clock) -> CertificateAuthority:

@@ -81,6 +81,19 @@ def test_signers(kube: Client, kind: str, signer: str) -> None:
     assert isinstance(table.find(IssuerReference("n", "", "")), CertManagerIssuer)
 
 
+@pytest.mark.parametrize("text", ["", "0", "101", "5s", "1.25", "-1", "nan"])
+async def test_patience_that_is_wrong(kube: Client, text: str) -> None:
+    with pytest.raises(InvalidError, match=f"patience={text}: want 1 to 100 seconds"):
+        configured_source(OURS.driver, {"patience": text}, CertificateContext(kube, RealClock(), "n1"))
+
+
+@pytest.mark.parametrize("kind", ["ca", "csr:a.b/c", "cert-manager"])
+async def test_patience(kube: Client, kind: str) -> None:
+    options, context = {"issuers": f"n={kind}", "patience": "1.5"}, CertificateContext(kube, RealClock(), "n1")
+    source = configured_source(OURS.driver, options, context)
+    assert source._find(IssuerReference("n", "", ""))._patience == 1.5  # type: ignore[attr-defined]
+
+
 async def test_what_the_box_allows_more(context: CertificateContext, tmp_path: Path) -> None:
     options = {"allow": "dns:*.example.com;subject:O=Ex*", "domain": "example.org", "is-ca": "true"}
     source = configured_source(OURS.driver, options, context)
