@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,7 +24,7 @@ from uuid import uuid4
 import pytest
 from cluster import programs
 from hypothesis import HealthCheck, settings
-from tests.examples import CHECK
+from tests.examples import DEFAULT, PROFILES
 
 from tonnage.errors import UnsupportedError
 from tonnage.host import loop, mount
@@ -32,7 +35,10 @@ settings.register_profile(
     "tonnage", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tonnage")
-settings.register_profile("check", settings(), max_examples=CHECK)
+for _name, _part in PROFILES.items():
+    settings.register_profile(_name, settings(), max_examples=max(25, DEFAULT // _part))
+LANE_MARKERS = ("real", "programs", "campaign", "uml", "qemu", "e2e", "alone", "cinder", "velero")
+"""Markers by which lanes choose their files (--files-with mark.NAME)."""
 _TOLD: list[str] = []
 
 
@@ -53,6 +59,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--machines", type=int, default=0, help="lives of each state machine of tests/crash/faults")
     group.addoption("--fuzz-seed", type=int, default=1, help="seed of the requests (default %(default)s)")
     group.addoption("--report-to", type=Path, help="a JSON file for the outcomes of all tests (scripts/run_tests.py)")
+    group.addoption(
+        "--files-with", help="a regular expression: only test files that it finds something in are imported"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without the text that was asked for: importing all takes a lane half a minute on a slow machine."""
+    text = config.getoption("--files-with")
+    if text and collection_path.match("test_*.py") and not re.search(text, _text(collection_path)):
+        return True
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep what is imported and collected out of the garbage collector, which has nothing to find there."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Fail where a lane would miss the test: its file does not write the marker that the lane looks for."""
+    for name in LANE_MARKERS:
+        if item.get_closest_marker(name) and f"mark.{name}" not in _text(item.path):
+            raise pytest.UsageError(
+                f"{item.nodeid}: write pytest.mark.{name} in its own file: --files-with looks for it"
+            )
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_text()
 
 
 class LineKiller:
