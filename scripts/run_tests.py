@@ -34,6 +34,8 @@ from scripts import reach
 _GUESTS_AND_GO = "not uml and not qemu and not e2e and not programs and not cinder"
 _WAITING = ("tests/unit/node", "tests/unit/kube", "tests/unit/cli", "tests/unit/simulate", "tests/crash/kills")
 _FEW = "--hypothesis-profile=check"
+_FEWER = "--hypothesis-profile=test"
+_REAL = ("--files-with", r"mark\.real")
 _INNER = f"not real and not slow and {_GUESTS_AND_GO}"
 CHECK: Mapping[str, Sequence[str]] = {
     "box": ("tests/unit/box", "-m", _INNER, _FEW),
@@ -45,19 +47,21 @@ CHECK: Mapping[str, Sequence[str]] = {
 }
 """Three lanes on two cores: tests wait for timers, locks and processes."""
 QUICK: Mapping[str, Sequence[str]] = {
-    "real": ("-m", f"real and {_GUESTS_AND_GO}", "--kills", "200", "--cuts", "90", "--fuzz", "2000"),
-    "unit": ("-m", f"not real and {_GUESTS_AND_GO}"),
+    "real": (*_REAL, "-m", f"real and {_GUESTS_AND_GO}", _FEWER, "--kills", "200", "--cuts", "90", "--fuzz", "2000"),
+    "unit": ("-m", f"not real and {_GUESTS_AND_GO}", _FEWER),
 }
+_MACHINE = ("--files-with", r"mark\.(programs|campaign)")
 _MORE_CHANCE = ("--kills", "400", "--kill-seed", "1001", "--cut-seed", "1001", "--fuzz-seed", "1001")
 REST: Mapping[str, Sequence[str]] = {
-    "machine": ("-m", "(programs or campaign) and not uml and not qemu", *_MORE_CHANCE),
-    "uml": ("-m", "uml"),
-    "qemu": ("-m", "qemu and not alone"),
-    "clusters": ("-m", "e2e and not kubelets"),
-    "kubelets": ("-m", "kubelets and not velero"),
+    "machine": (*_MACHINE, "-m", "(programs or campaign) and not uml and not qemu", *_MORE_CHANCE),
+    "examples": ("--files-with", "hypothesis", "-m", f"hypothesis and {_GUESTS_AND_GO}"),
+    "uml": ("--files-with", r"mark\.uml", "-m", "uml"),
+    "qemu": ("--files-with", r"mark\.qemu", "-m", "qemu and not alone"),
+    "clusters": ("--files-with", r"mark\.e2e", "-m", "e2e and not kubelets"),
+    "kubelets": ("--files-with", r"mark\.e2e", "-m", "kubelets and not velero"),
 }
 """Lane -> what chooses its tests."""
-ALONE: Mapping[str, Sequence[str]] = {"alone": ("-m", "alone")}
+ALONE: Mapping[str, Sequence[str]] = {"alone": ("--files-with", r"mark\.alone", "-m", "alone")}
 """After the others: what takes minutes by itself, and beside them so long that leases and probes end."""
 BARE = ("unit",)
 """Lanes whose tests find no program of the machine but those that every machine has (scripts/bare.py)."""
@@ -229,7 +233,8 @@ def _start(name: str, arguments: Sequence[str], folder: Path, *, is_shown: bool)
             stdin=subprocess.DEVNULL,
             stdout=None if is_shown else output,
             stderr=None if is_shown else subprocess.STDOUT,
-            env={**os.environ, _MARK: f"{name}-{os.getpid()}"},
+            # Assertions are rewritten once, not by each lane in each run: that is two thirds of the collection.
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", _MARK: f"{name}-{os.getpid()}"},
             preexec_fn=_interrupt_with_parent,  # there are no threads here
         )
     return Lane(name, folder, process, time.monotonic())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
@@ -26,7 +29,7 @@ import pytest
 from cluster import programs
 from cluster.gobuild import NO_BUILD
 from hypothesis import HealthCheck, settings
-from tests.examples import CHECK
+from tests.examples import DEFAULT, PROFILES
 from tests.programs import absent, found, need
 
 from tonnage.api.kinds import Kind
@@ -43,8 +46,11 @@ settings.register_profile(
     "tonnage", deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tonnage")
-settings.register_profile("check", settings(), max_examples=CHECK)
 os.environ[NO_BUILD] = "yes"  # a test that builds would take minutes on a fresh machine, and none elsewhere
+for _name, _part in PROFILES.items():
+    settings.register_profile(_name, settings(), max_examples=max(25, DEFAULT // _part))
+LANE_MARKERS = ("real", "programs", "campaign", "uml", "qemu", "e2e", "alone", "cinder", "velero")
+"""Markers by which lanes choose their files (--files-with mark.NAME)."""
 _TOLD: list[str] = []
 OF_A_BOX = ("bwrap", "mkfs.ext4", "mkfs.xfs", "kubectl")
 """Programs that whole clusters need."""
@@ -71,6 +77,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--pods", type=int, default=200, help="pods that a box makes when it is killed (default %(default)s)"
     )
     group.addoption("--report-to", type=Path, help="a JSON file for the outcomes of all tests (scripts/run_tests.py)")
+    group.addoption(
+        "--files-with", help="a regular expression: only test files that it finds something in are imported"
+    )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without the text that was asked for: importing all takes a lane half a minute on a slow machine."""
+    text = config.getoption("--files-with")
+    if text and collection_path.match("test_*.py") and not re.search(text, _text(collection_path)):
+        return True
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep what is imported and collected out of the garbage collector, which has nothing to find there."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Fail where a lane would miss the test: its file does not write the marker that the lane looks for."""
+    for name in LANE_MARKERS:
+        if item.get_closest_marker(name) and f"mark.{name}" not in _text(item.path):
+            raise pytest.UsageError(
+                f"{item.nodeid}: write pytest.mark.{name} in its own file: --files-with looks for it"
+            )
+
+
+@cache
+def _text(path: Path) -> str:
+    return path.read_text()
 
 
 class LineKiller:

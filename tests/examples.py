@@ -6,12 +6,18 @@ from typing import Any
 
 from hypothesis import settings
 
-CHECK = 25
-"""Examples of a test in the inner loop, where it does not say how many it needs (tests/conftest.py)."""
+PROFILES = {"check": 10, "test": 4}
+"""The inner loop (`make check`) and `make test`: which part of the examples of all others they look at (tests/conftest.py)."""
+DEFAULT = 100
+"""Examples of a test that does not say how many it needs."""
 _LEAST = 10
 
 
-def examples(count: int, **more: Any) -> settings:
-    """Settings of a test that needs so many examples; in the inner loop (`make check`) a tenth of them, 10 at least."""
-    is_inner = settings().max_examples == CHECK
-    return settings(max_examples=min(count, max(_LEAST, count // 10)) if is_inner else count, **more)
+def few(count: int) -> int:
+    """How many examples the chosen profile looks at where all are so many; 10 at least."""
+    return min(count, max(_LEAST, count // PROFILES.get(settings.get_current_profile_name(), 1)))
+
+
+def examples(count: int, *, least: int = _LEAST, **more: Any) -> settings:
+    """Settings of a test that needs so many examples. least: as many as a fault took that was found with it."""
+    return settings(max_examples=max(min(least, count), few(count)), **more)

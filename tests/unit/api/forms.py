@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -108,21 +109,7 @@ def values(form: Type) -> st.SearchStrategy[tuple[Any, Any]]:
     """Pairs: a value with nulls anywhere, and what it is to be read as."""
     one = alternatives(form)[0] if not isinstance(alternatives(form)[0], inspect.NoneType) else alternatives(form)[1]
     if isinstance(one, inspect.StructType):
-        found = st.fixed_dictionaries(
-            {},
-            optional={
-                field.encode_name: st.one_of(
-                    values(field.type), st.just((None, None if allows_none(field.type) else NULL))
-                )
-                for field in one.fields
-            },
-        )
-        return found.map(
-            lambda pairs: (
-                {name: dirty for name, (dirty, _) in pairs.items()},
-                {name: clean for name, (_, clean) in pairs.items() if clean is not NULL},
-            )
-        )
+        return values_of(one.cls)
     if isinstance(one, inspect.ListType):
         items = st.lists(_element(one.item_type), max_size=3)
         return items.map(lambda pairs: ([dirty for dirty, _ in pairs], [clean for _, clean in pairs]))
@@ -132,6 +119,26 @@ def values(form: Type) -> st.SearchStrategy[tuple[Any, Any]]:
             lambda pairs: ({k: dirty for k, (dirty, _) in pairs.items()}, {k: clean for k, (_, clean) in pairs.items()})
         )
     return _scalar(one).map(lambda value: (value, value))
+
+
+@cache
+def values_of(struct: type) -> st.SearchStrategy[tuple[Any, Any]]:
+    """The same for a Struct; made once, as making it takes longer than an example."""
+    form = inspect.type_info(struct)
+    assert isinstance(form, inspect.StructType)
+    found = st.fixed_dictionaries(
+        {},
+        optional={
+            field.encode_name: st.one_of(values(field.type), st.just((None, None if allows_none(field.type) else NULL)))
+            for field in form.fields
+        },
+    )
+    return found.map(
+        lambda pairs: (
+            {name: dirty for name, (dirty, _) in pairs.items()},
+            {name: clean for name, (_, clean) in pairs.items() if clean is not NULL},
+        )
+    )
 
 
 def _element(form: Type) -> st.SearchStrategy[tuple[Any, Any]]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import inspect
 from tests.examples import examples
-from tests.unit.api.forms import ENTRY, allows_none, at, paths, structs, values, written, wrong
+from tests.unit.api.forms import ENTRY, allows_none, at, paths, structs, values_of, written, wrong
 
 from tonnage.api.decode import convert, decode
 from tonnage.api.meta import Object
@@ -58,7 +58,7 @@ def test_a_wrong_type_names_its_place(struct: type[Object]) -> None:
 @examples(10)
 @given(data=st.data())
 def test_nulls_anywhere_are_read_as_if_they_were_absent(struct: type[Object], data: st.DataObject) -> None:
-    dirty, clean = data.draw(values(inspect.type_info(struct)))
+    dirty, clean = data.draw(values_of(struct))
     before = copy.deepcopy(dirty)
     wanted = msgspec.convert(clean, struct)
     assert decode(msgspec.json.encode(dirty), struct) == wanted

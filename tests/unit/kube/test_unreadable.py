@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,17 +31,27 @@ class Scripted:
     """A server that has some objects, and sends the events that it is given."""
 
     def __init__(self, *objects: Obj | bytes) -> None:
-        self.objects = list(objects)
+        self.objects = objects
         self.events: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.lists = 0
+
+    @property
+    def objects(self) -> Sequence[Obj | bytes]:
+        return self._objects
+
+    @objects.setter
+    def objects(self, objects: Sequence[Obj | bytes]) -> None:
+        self._objects = objects
+        named = ((_name(obj), obj) for obj in reversed(objects) if isinstance(obj, dict))
+        self._named = {name: obj for name, obj in named if isinstance(name, str)}
 
     def send(self, type_: str, obj: Obj | bytes) -> None:
         self.events.put_nowait(b'{"type": "%s", "object": %s}\n' % (type_.encode(), _json(obj)))
 
     async def request(self, request: Request) -> Response:
         name = request.path.rpartition("/")[2]
-        if found := [o for o in self.objects if isinstance(o, dict) and _name(o) == name]:
-            return Response(200, _json(found[0]))
+        if name in self._named:
+            return Response(200, _json(self._named[name]))
         self.lists += 1
         items = b",".join(_json(obj) for obj in self.objects)
         return Response(200, b'{"metadata": {"resourceVersion": "9", "continue": null}, "items": [%s]}' % items)
@@ -170,8 +180,9 @@ async def test_a_wrong_type_anywhere_is_named_and_hides_nothing(
             while informer.cache.get("late") is None:
                 await asyncio.sleep(0)
         assert server.lists == 2  # the watch went on
+        said_in_log = caplog.text  # joined anew each time it is asked for
         for place, obj in named:
-            assert f"{kind.plural} {_name(obj)}: cannot be read: {place}: Expected" in caplog.text
+            assert f"{kind.plural} {_name(obj)}: cannot be read: {place}: Expected" in said_in_log
             server.send("MODIFIED", {"metadata": {"name": _name(obj), "resourceVersion": "11"}})
         async with asyncio.timeout(LIMIT):
             while len(informer.cache) < 2 + len(named):

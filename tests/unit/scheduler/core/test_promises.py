@@ -303,6 +303,7 @@ def old_pod(pod: Any, node: str) -> Any:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
 
 
+@pytest.mark.hypothesis
 def test_promises(make_world: Callable[[], Any]) -> None:
     machine = type("Bound", (Promises,), {"make_world": staticmethod(make_world)})
     run_state_machine_as_test(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 import pytest
@@ -161,6 +162,7 @@ def values(kind: schemas.Type, depth: int) -> st.SearchStrategy[Any]:
     return st.text("ab", max_size=2)
 
 
+@cache  # making it takes longer than an example
 def objects(name: str, depth: int) -> st.SearchStrategy[Obj]:
     if depth <= 0:
         return st.just({})
