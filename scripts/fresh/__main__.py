@@ -181,7 +181,7 @@ def _run_plan(number: int, name: str, image: Path, sources: list[base.Source], s
     def tell_begin(step: Step) -> None:
         tell(f"fresh: Debian {number}, {step.user or 'root'}: {step.command} (output: {log})")
 
-    with base.fresh_copy(image) as copy:
+    with system.fresh_copy(image) as copy:
         plan = Plan(
             image=str(copy),
             repository=str(ROOT),

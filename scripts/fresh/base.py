@@ -7,8 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,32 +139,17 @@ def _ensure_debootstrap() -> None:
 def _make(folder: Path, mirror: Source) -> Path:
     root, image = folder / "root", folder / "image"
     bootstrap = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", mirror.suite, str(root), mirror.uri]
-    _run([*_ISOLATED, *bootstrap])  # a kill leaves neither mounts nor processes
-    _run(["chroot", str(root), "useradd", "--create-home", "--shell", "/bin/bash", USER])
-    _run(["chroot", str(root), "apt-get", "clean"])
+    run([*_ISOLATED, *bootstrap])  # a kill leaves neither mounts nor processes
+    run(["chroot", str(root), "useradd", "--create-home", "--shell", "/bin/bash", USER])
+    run(["chroot", str(root), "apt-get", "clean"])
     for entry in (root / "var/lib/apt/lists").iterdir():  # as in the usual images
         shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    _run(["mke2fs", "-q", "-t", "ext4", "-d", str(root), str(image), _DISK])
+    run(["mke2fs", "-q", "-t", "ext4", "-d", str(root), str(image), _DISK])
     return image
 
 
-def _run(command: Sequence[str]) -> None:
+def run(command: Sequence[str]) -> None:
+    """Run a command. Raises RuntimeError with the end of its output where it fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"make fresh: {' '.join(command)}: ended with {done.returncode}:\n{done.stdout[-4000:]}")
-
-
-@contextmanager
-def fresh_copy(image: Path) -> Iterator[Path]:
-    """A copy of that image, for one run; removed at the end. Removes those of runs that were killed."""
-    for left in image.parent.glob("run-*.ext4"):
-        with left.open("rb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                continue
-            left.unlink(missing_ok=True)
-    with tempfile.NamedTemporaryFile(prefix="run-", suffix=".ext4", dir=image.parent) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        _run(["cp", "--sparse=always", str(image), file.name])
-        yield Path(file.name)

@@ -200,17 +200,20 @@ def _processes() -> list[tuple[int, str]]:
 
 def _devices() -> set[str]:
     """Numbers of the devices on which the system can have files."""
-    stats = [os.stat(path).st_dev for path in ("/", "/tmp", "/run", "/dev/shm")]
-    return {f"{os.major(device)}:{os.minor(device)}" for device in stats}
+    return {numbers(os.stat(path).st_dev) for path in ("/", "/tmp", "/run", "/dev/shm")}
+
+
+def numbers(device: int) -> str:
+    """A device's major and minor number, as util-linux prints them."""
+    return f"{os.major(device)}:{os.minor(device)}"
 
 
 def loop_devices(devices: set[str]) -> list[tuple[str, str]]:
     """Loop devices on files of these devices, and the files."""
-    columns = "NAME,BACK-MAJ:MIN,BACK-FILE"
-    command = ["losetup", "--list", "--noheadings", "--raw", "--output", columns]
+    command = ["losetup", "--list", "--json", "--output", "NAME,BACK-MAJ:MIN,BACK-FILE"]
     text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    lines = [line.split(" ", 2) for line in text.splitlines()]
-    return [(name, file) for name, device, file in lines if device in devices]
+    found = json.loads(text)["loopdevices"] if text else []  # nothing at all where there is none
+    return [(loop["name"], loop["back-file"]) for loop in found if loop["back-maj:min"].strip() in devices]
 
 
 def _packages() -> float:

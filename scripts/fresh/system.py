@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import signal
@@ -16,8 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from scripts.fresh import base
 from scripts.fresh.base import Source
-from scripts.fresh.inside import Plan, Result, Step, loop_devices
+from scripts.fresh.inside import Plan, Result, Step, loop_devices, numbers
 
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 _CERTIFICATES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
@@ -92,19 +94,21 @@ def _end_with_parent() -> None:
 
 
 def _detach(image: str, devices: set[str]) -> None:
-    """Detach the loop devices of a system that has ended, and wait until its own has gone with its last mount."""
-    device = os.stat(image).st_dev
-    own = {f"{os.major(device)}:{os.minor(device)}"}
+    """Detach the loop devices of a system that has ended, and wait until that of its disk goes with the last mount.
+
+    devices: on which the system had files, beside its disk.
+    """
+    image_device = {numbers(os.stat(image).st_dev)}
     until = time.monotonic() + _GONE_SECONDS
     while True:
-        left = loop_devices(devices)
-        for name, _ in left:
-            subprocess.run(["losetup", "--detach", name], capture_output=True, check=False)
-        left += [(name, file) for name, file in loop_devices(own) if file.startswith(image)]
-        if not left:
+        disks = [(name, file) for name, file in loop_devices(image_device) if file == image]
+        on_it = loop_devices(devices | {numbers(os.stat(name).st_rdev) for name, _ in disks})
+        if not disks and not on_it:
             return
+        for name, _ in on_it:
+            subprocess.run(["losetup", "--detach", name], capture_output=True, check=False)
         if time.monotonic() > until:
-            names = ", ".join(f"{name} of {file}" for name, file in left)
+            names = ", ".join(f"{name} of {file}" for name, file in disks + on_it)
             raise RuntimeError(f"make fresh: loop devices are left: {names}; detach them: losetup --detach NAME")
         time.sleep(0.1)
 
@@ -123,3 +127,20 @@ def run(plan: Plan, tell_begin: Callable[[Step], None]) -> tuple[str, list[Resul
             if python and len(results) < len(plan.steps) and (step := plan.steps[len(results)]).is_told:
                 tell_begin(step)
     return python, results
+
+
+@contextmanager
+def fresh_copy(image: Path) -> Iterator[Path]:
+    """A copy of that image, for one run; removed at the end. Removes those of runs that were killed."""
+    for left in image.parent.glob("run-*.ext4"):
+        with left.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            _detach(str(left), set())
+            left.unlink(missing_ok=True)
+    with tempfile.NamedTemporaryFile(prefix="run-", suffix=".ext4", dir=image.parent) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        base.run(["cp", "--sparse=always", str(image), file.name])
+        yield Path(file.name)

@@ -15,7 +15,7 @@ from cluster.gobuild import Missing
 from scripts.fresh import __main__ as fresh
 from scripts.fresh import base, system
 from scripts.fresh.base import Source
-from scripts.fresh.inside import Plan, Result, Step, read_plan
+from scripts.fresh.inside import Plan, Result, Step, loop_devices, numbers, read_plan
 
 ROOT = Path(__file__).parents[3]
 MAIN = ("main",)
@@ -210,10 +210,35 @@ class TestCopies:
         running.write_text("other")
         with running.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            with base.fresh_copy(image) as copy:
+            with system.fresh_copy(image) as copy:
                 assert copy.read_text() == "disk"
                 assert {path.name for path in tmp_path.iterdir()} == {image.name, running.name, copy.name}
             assert {path.name for path in tmp_path.iterdir()} == {image.name, running.name}
+
+
+@pytest.mark.real
+@pytest.mark.skipif(os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="no root or no loop devices")
+class TestLoopDevices:
+    def test_one_on_a_file_of_that_device_is_found_and_others_are_not(self, tmp_path: Path) -> None:
+        file = tmp_path / "a file"
+        file.write_bytes(bytes(1 << 20))
+        loop = subprocess.check_output(["losetup", "--find", "--show", str(file)], text=True).strip()
+        try:
+            assert (loop, str(file)) in loop_devices({numbers(file.stat().st_dev)})
+            assert loop_devices({numbers(os.stat("/proc").st_dev)}) == []
+        finally:
+            subprocess.run(["losetup", "--detach", loop], check=True)
+
+    def test_those_of_a_run_that_was_killed_are_detached(self, tmp_path: Path) -> None:
+        image = tmp_path / "run-killed.ext4"
+        image.write_bytes(bytes(1 << 20))
+        loop = subprocess.check_output(["losetup", "--find", "--show", str(image)], text=True).strip()
+        try:
+            with (tmp_path / "image").open("w") as other, system.fresh_copy(Path(other.name)):
+                assert not image.exists()
+                assert str(image) not in [file for _, file in loop_devices({numbers(tmp_path.stat().st_dev)})]
+        finally:
+            subprocess.run(["losetup", "--detach", loop], capture_output=True, check=False)
 
 
 class TestRefusals:
