@@ -105,7 +105,7 @@ def _detach(image: str, devices: set[str]) -> None:
         on_it = loop_devices(devices | {numbers(os.stat(name).st_rdev) for name, _ in disks})
         if not disks and not on_it:
             return
-        for name, _ in on_it:
+        for name, _ in on_it + disks:
             subprocess.run(["losetup", "--detach", name], capture_output=True, check=False)
         if time.monotonic() > until:
             names = ", ".join(f"{name} of {file}" for name, file in disks + on_it)
