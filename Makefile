@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all test-rest test-changed programs test-compat test-velero test-cinder test-upstream test-upstream-box check check-tests check-code setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
+.PHONY: demo test fresh fresh-demo test-all test-rest test-changed programs test-compat test-velero test-cinder test-upstream test-upstream-box check check-tests check-code setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
 
 demo: setup            ## set everything up and tell the story on real volumes
 	$(BIN)/tonnage demo
@@ -41,6 +41,12 @@ check-code:
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/measure.py --summary
+
+fresh:                 ## the two commands as a stranger types them, in a bare Debian 12 and 13 (root; docs/testing.md)
+	@$(PYTHON) -m scripts.fresh
+
+fresh-demo:            ## the demo in a bare Debian 12
+	@$(PYTHON) -m scripts.fresh --debian 12 demo
 
 bench: setup           ## the figures of the README, printed as tables
 	$(BIN)/python -m benchmarks

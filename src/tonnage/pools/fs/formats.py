@@ -21,7 +21,12 @@ MI = 1024**2
 GI = 1024**3
 _GROUP = 32768  # blocks in a block group: one block of bitmap
 _INODE = 256
-_FEATURES = ("metadata_csum", "metadata_csum_seed")  # so that copies of a template can have a UUID of their own
+_FEATURES = (
+    "none",  # not the machine's defaults: orphan_file, in some since e2fsprogs 1.47, takes blocks of the requested size
+    *("64bit", "dir_index", "dir_nlink", "ext_attr", "extent", "extra_isize", "filetype", "flex_bg", "huge_file"),
+    *("large_file", "resize_inode", "sparse_super", "has_journal"),
+    *("metadata_csum", "metadata_csum_seed"),  # so that copies of a template can have a UUID of their own
+)
 
 
 def ext4_mkfs(

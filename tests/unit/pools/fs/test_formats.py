@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import given
@@ -57,6 +57,40 @@ def test_what_is_asked_can_be_used(form: Format, sizes: tuple[int, ...], slack: 
         available, uuid = _available(form, size, real_folder / "image", target)
         assert size <= available <= size * (1 + slack) + 8 * MI, f"{form.name} of {size // MI}Mi"
         assert uuid
+
+
+DEBIAN_13 = """[defaults]
+base_features = sparse_super,large_file,filetype,resize_inode,dir_index,ext_attr
+[fs_types]
+ext4 = {
+    features = has_journal,extent,huge_file,flex_bg,metadata_csum,metadata_csum_seed,64bit,dir_nlink,extra_isize,orphan_file
+}
+"""
+"""Its mke2fs.conf: orphan_file, which Debian 12 does not have, takes blocks."""
+
+
+@pytest.mark.real
+def test_the_machines_mke2fs_conf_takes_no_block_of_an_ext4_volume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need_program: Callable[[str], None]
+) -> None:
+    need_program("mkfs.ext4")
+    config = tmp_path / "mke2fs.conf"
+    config.write_text(DEBIAN_13)
+    length, headers = EXT4.length(4 * GI), []
+    for name in ("theirs", "the machine's"):
+        if name == "theirs":
+            monkeypatch.setenv("MKE2FS_CONFIG", str(config))
+        path = tmp_path / name
+        with path.open("wb") as file:
+            file.truncate(length)
+        subprocess.run(EXT4.mkfs(str(path), length, UUID(int=1)), check=True)
+        header = subprocess.run(["dumpe2fs", "-h", path], check=True, capture_output=True, text=True).stdout
+        headers.append(
+            [line for line in header.splitlines() if line.startswith(("Filesystem features", "Free blocks"))]
+        )
+        monkeypatch.delenv("MKE2FS_CONFIG", raising=False)
+    assert len(headers[0]) == 2
+    assert headers[0] == headers[1]
 
 
 @pytest.mark.real

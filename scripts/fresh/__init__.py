@@ -1,0 +1,1 @@
+"""What a stranger sees: the README's commands in a bare Debian that has nothing of this machine (`make fresh`)."""
