@@ -71,9 +71,9 @@ ext4 = {
 
 @pytest.mark.real
 def test_the_machines_mke2fs_conf_takes_no_block_of_an_ext4_volume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need_program: Callable[[str], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    need_program("mkfs.ext4")
+    need("mkfs.ext4")
     config = tmp_path / "mke2fs.conf"
     config.write_text(DEBIAN_13)
     length, headers = EXT4.length(4 * GI), []
