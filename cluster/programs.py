@@ -39,6 +39,7 @@ PACKAGES: Mapping[str, str] = {
     "mkfs.xfs": "xfsprogs",
     "ndctl": "ndctl",
     "nsenter": "util-linux",
+    "openssl": "openssl",
     "runc": "runc",
     "setpriv": "util-linux",
     "sg_scan": "sg3-utils",

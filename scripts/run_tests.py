@@ -102,8 +102,11 @@ class Lane:
 
     @property
     def failed(self) -> dict[str, str]:
-        """Test -> the first words of what it failed with."""
-        return dict(self.report.get("failed", {}))
+        """Test -> the first words of what it failed with. A test that asks for a program where there is none never
+        runs: that is a failure as well."""
+        skipped = self.report.get("skipped", {}) if self.name in BARE else {}
+        asks = {test: f"{why}: mark it real" for test, why in skipped.items() if "apt-get install" in why}
+        return {**self.report.get("failed", {}), **asks}
 
     def row(self) -> str:
         """For the table at the end."""

@@ -169,6 +169,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_CurrentTest(file.with_suffix(".now")))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses the machine by a fixture of this file: the unit lane has neither its programs nor its time."""
+    for item in items:
+        if not {"real_folder", "make_cluster"}.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("real")
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what tests told; write the outcomes."""
     if file := terminalreporter.config.getoption("--report-to"):

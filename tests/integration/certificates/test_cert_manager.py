@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from tests.conftest import Cluster
 from tests.integration.certificates.cert_manager import DEFINITION, KIND, FakeIssuer
 from tests.integration.certificates.test_certificates import EXAMPLE, NAMESPACE, apply, pods, read
+from tests.programs import need
 
 from tonnage.inline.cert.issuers.remote import fnv_word
 
@@ -67,6 +68,7 @@ def test_pods_wait_for_an_issuer_that_is_away_and_say_so(box: Cluster) -> None:
 def test_five_replicas_have_five_certificates_of_the_requests_they_made_before(
     box: Cluster, issuer: FakeIssuer, tmp_path: Path
 ) -> None:
+    need("openssl")
     before = {one["metadata"]["name"] for one in requests(box)}
     with issuer:
         box.kubectl("rollout", "status", "-n", NAMESPACE, "deployment/my-csi-app", "--timeout=240s")

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from cryptography import x509
 from tests.conftest import Cluster
+from tests.programs import need
 
 pytestmark = pytest.mark.real
 
@@ -81,6 +82,7 @@ def pods(box: Cluster) -> list[dict[str, Any]]:
 
 
 def test_five_replicas_have_five_certificates(box: Cluster, tmp_path: Path) -> None:
+    need("openssl")
     apply(box, yaml.safe_load(EXAMPLE))
     box.kubectl("rollout", "status", "-n", NAMESPACE, "deployment/my-csi-app", "--timeout=120s")
     names = [pod["metadata"]["name"] for pod in pods(box)]

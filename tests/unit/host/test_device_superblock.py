@@ -14,6 +14,7 @@ from tonnage.host.run import run
 MI = 1 << 20
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("fstype", ["ext4", "xfs", "btrfs"])
 def test_a_fresh_file_system_is_unused_and_has_its_length(tmp_path: Path, fstype: str) -> None:
     need(f"mkfs.{fstype}")

@@ -75,6 +75,7 @@ def real(tmp_path: Path) -> Iterator[Callable[..., str]]:
         process.wait()
 
 
+@pytest.mark.programs
 def test_an_image_is_copied_and_stays_when_containerd_removes_it(real: Callable[..., str], tmp_path: Path) -> None:
     socket, store = tmp_path / "c.sock", ImageStore(tmp_path / "store")
     assert pulled(socket, store) == b"one" * 100_000

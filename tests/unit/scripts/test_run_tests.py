@@ -23,18 +23,18 @@ from scripts import run_tests
 run_tests.QUICK = {sys.argv[2]: ["test_it.py"]}
 run_tests.REPEAT = pathlib.Path("repeat.txt")
 run_tests.LIMIT = float(sys.argv[1])
-sys.exit(run_tests.main(["--rootdir=.", "-p", "tests.conftest"]))
+sys.exit(run_tests.main(["--rootdir=.", "-p", "tests.conftest", *sys.argv[3:]]))
 """
 
 
 def run(
-    folder: Path, body: str, *, repeat: bool = False, limit: float = 300, lane: str = "one"
+    folder: Path, body: str, *options: str, repeat: bool = False, limit: float = 300, lane: str = "one"
 ) -> subprocess.CompletedProcess[str]:
     """Run one file with that text. repeat: its test is named as one that may run again."""
     (folder / "test_it.py").write_text(body)
     (folder / "repeat.txt").write_text("test_it.py::test_it  # known\n" if repeat else "")
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(limit), lane],
+        [sys.executable, "-c", SCRIPT, str(limit), lane, *options],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False, env=ENVIRONMENT,
     )  # fmt: skip
 
@@ -90,19 +90,38 @@ def test_a_lane_that_cannot_start_fails_the_run(tmp_path: Path) -> None:
 def test_what_was_not_run_is_counted_by_its_reason(tmp_path: Path) -> None:
     body = """
 import pytest
-from tests.programs import need, needs
 @pytest.mark.parametrize("n", range(12))
-def test_it(n): need("lvm")
-@needs("memcached")
+def test_it(n): pytest.skip("needs lvm (Debian: apt-get install lvm2)")
+@pytest.mark.skipif(True, reason="needs memcached (Debian: apt-get install memcached)")
 def test_other(): pass
 def test_passes(): pass
 """
-    ended = run(tmp_path, body, lane="unit")
+    ended = run(tmp_path, body)
+    assert ended.returncode == 0
     assert ended.stdout.endswith("""what was not run:
     12 x needs lvm (Debian: apt-get install lvm2)
      1 x needs memcached (Debian: apt-get install memcached)
 1 passed, 0 failed, 13 skipped
 """)
+
+
+def test_a_test_of_the_unit_lane_that_asks_for_a_program_fails_the_run(tmp_path: Path) -> None:
+    body = """
+from tests.programs import need, needs
+def test_asks(): need("mkfs.ext4")
+@needs("mkfs.ext4")
+def test_is_marked(): pass
+"""
+    ended = run(tmp_path, body, lane="unit")
+    assert ended.returncode == 1
+    reason = "needs mkfs.ext4 (Debian: apt-get install e2fsprogs): mark it real"
+    assert f"test_asks: {reason}\n  test_it.py::test_is_marked: {reason}\n" in ended.stdout
+
+
+def test_what_mounts_is_no_test_of_the_unit_lane(tmp_path: Path) -> None:
+    body = "def test_it(real_folder): assert 0\ndef test_other(own_disk): assert 0\ndef test_passes(): pass"
+    ended = run(tmp_path, body, "-m", "not real")
+    assert ended.stdout.endswith("1 passed, 0 failed, 0 skipped\n")
 
 
 def test_the_unit_lane_finds_no_program_that_a_machine_may_lack(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from tests.programs import need
 from tests.unit.inline.cert.makers import ours, pod
 
 from tonnage.errors import UnavailableError
@@ -25,8 +26,10 @@ def issue(authority: CertificateAuthority, key: PrivateKey, **attributes: str) -
     return split_roots(authority.sign(public_key_of(read_request(signing_request(wanted, key))), wanted, NOW))
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("profile", ["modern", "legacy"])
 def test_all_files(profile: str, tmp_path: Path) -> None:
+    need("openssl")
     store = {
         "pkcs12_enable": "true",
         "pkcs12_filename": "crt.p12",

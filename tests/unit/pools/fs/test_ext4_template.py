@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.programs import need, needs
 
 from tonnage.host import device
 from tonnage.pools.fs import ext4_template
@@ -32,6 +33,7 @@ def test_a_change_moves_the_checksum_by_the_same_bits(data: bytes, other: bytes)
 @pytest.fixture
 def small() -> Iterator[int]:
     """A descriptor of the smallest file system that has a template."""
+    need("mkfs.ext4")
     fd = os.memfd_create("made")
     os.ftruncate(fd, EXT4.length(MI))
     command = EXT4.mkfs(f"/dev/fd/{fd}", EXT4.length(MI), uuid4())
@@ -40,6 +42,7 @@ def small() -> Iterator[int]:
     os.close(fd)
 
 
+@pytest.mark.real
 def test_a_template_is_kept_from_the_second_time_on(small: int) -> None:
     kept = Templates()
     assert kept.find(1, "") is None
@@ -54,6 +57,7 @@ def test_a_template_is_kept_from_the_second_time_on(small: int) -> None:
     assert kept.find(1, "-I 1024") is None, "options have templates of their own"
 
 
+@pytest.mark.real
 def test_the_least_used_is_forgotten(small: int) -> None:
     kept = Templates(most=2, worth=1)
     for length in (1, 2):
@@ -74,6 +78,7 @@ def test_what_is_not_understood_is_looked_at_once(tmp_path: Path, monkeypatch: p
     os.close(fd)
 
 
+@pytest.mark.real
 def test_a_copy_is_the_same_and_has_the_same_holes(small: int) -> None:
     target = os.memfd_create("copy")
     os.ftruncate(target, os.fstat(small).st_size)
@@ -96,6 +101,7 @@ def test_nothing_is_taken_for_ext4_that_is_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
+@needs("mkfs.ext4")
 class TestReal:
     @pytest.fixture(params=[MI, 20 * MI, GI, 29 * GI], ids=["1Mi", "20Mi", "1Gi", "29Gi"])
     def made(self, request: pytest.FixtureRequest, real_folder: Path) -> Iterator[tuple[int, Path, int]]:

@@ -16,6 +16,7 @@ def test_the_linker_of_a_program() -> None:
     assert Path(tools.interpreter("/usr/bin/env")).exists()
 
 
+@pytest.mark.real
 def test_a_static_program_has_none() -> None:
     busybox = str(found("busybox"))
     if "not a dynamic" not in subprocess.getoutput(f"ldd {busybox}"):
@@ -30,6 +31,7 @@ def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
         tools.interpreter(str(tmp_path / "p"))
 
 
+@pytest.mark.real
 @needs_containers
 def test_what_they_need_is_bound_read_only() -> None:
     found = tools.tools()
