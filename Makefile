@@ -10,7 +10,7 @@ TEST := $(READY)-test
 NO_ROOT = $(shell [ "$$(id -u)" = 0 ] || echo --pool fake --runtime none)
 LAYERS := test docs proto plots resolve
 
-.PHONY: demo test test-all test-rest programs test-compat test-velero test-cinder test-upstream test-upstream-box check check-tests check-code setup setup-docs setup-proto setup-plots setup-resolve debian debian-test debian-test-all check-constraints bench cluster cluster-down image chart proto reference docs clean
+.PHONY: demo test test-all test-rest programs test-compat test-velero test-cinder test-upstream test-upstream-box check check-tests check-code setup setup-docs setup-proto setup-plots setup-resolve setup-layers debian debian-test debian-test-all check-constraints bench cluster cluster-down image chart proto reference docs clean
 
 demo: debian $(RUN)    ## set everything up and tell the story on real volumes
 	@[ -z "$(NO_ROOT)" ] || echo "demo: no root: volumes are not mounted, pods run no programs; all of it: sudo make demo"
@@ -67,6 +67,8 @@ $(LAYERS:%=$(READY)-%): $(READY)-%: $(RUN) constraints/%.txt
 	@sh scripts/venv $* "$(PYTHON)" $(VENV)
 
 setup-docs setup-proto setup-plots setup-resolve: setup-%: $(READY)-%  ## a layer of the virtual environment that `make test` does not install
+
+setup-layers: debian $(LAYERS:%=$(READY)-%)  ## all of them, so that no test is skipped for want of one
 
 check-constraints: $(READY)-resolve  ## check that every Python from 3.11.0 to 3.14 has the versions of constraints/, and nothing is missing
 	$(BIN)/python -m scripts.check_constraints

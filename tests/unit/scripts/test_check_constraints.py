@@ -124,6 +124,7 @@ def test_without_a_network_a_sentence_says_so(tmp_path: Path) -> None:
 
 @needs_uv
 @pytest.mark.real
+@pytest.mark.timeout(1800)  # the first time, uv asks the index for a hundred packages
 def test_our_own_versions() -> None:
     """Remembered until a file changes."""
     if check_constraints.mark(ROOT).exists():
