@@ -102,7 +102,13 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Fail where a lane would miss the test: its file does not write the marker that the lane looks for."""
+    """Fail where a lane would miss the test: its file does not write the marker that the lane looks for.
+
+    What uses the machine by a fixture of this file is marked too: the unit lane has neither its programs nor its time.
+    """
+    uses = {"real_folder", "make_cluster"}.intersection(getattr(item, "fixturenames", ()))
+    if uses and item.path.match("test_*.py") and not item.get_closest_marker("real"):
+        raise pytest.UsageError(f"{item.nodeid}: write pytest.mark.real: it uses {', '.join(sorted(uses))}")
     for name in LANE_MARKERS:
         if item.get_closest_marker(name) and f"mark.{name}" not in _text(item.path):
             raise pytest.UsageError(
@@ -167,13 +173,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Name the current test where the outcomes go."""
     if file := config.getoption("--report-to"):
         config.pluginmanager.register(_CurrentTest(file.with_suffix(".now")))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the machine by a fixture of this file: the unit lane has neither its programs nor its time."""
-    for item in items:
-        if not {"real_folder", "make_cluster"}.isdisjoint(getattr(item, "fixturenames", ())):
-            item.add_marker("real")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
