@@ -5,11 +5,16 @@ KUBERNETES ?= 1.30
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RUN := $(READY)-run
+TEST := $(READY)-test
+NO_ROOT = $(shell [ "$$(id -u)" = 0 ] || echo --pool fake --runtime none)
+LAYERS := test docs proto plots resolve
 
-.PHONY: demo test fresh fresh-demo test-all test-rest programs test-compat test-velero test-cinder test-upstream test-upstream-box check check-tests check-code setup debian debian-test bench cluster cluster-down image chart proto reference docs clean
+.PHONY: demo test fresh fresh-demo test-all test-rest programs test-compat test-velero test-cinder test-upstream test-upstream-box check check-tests check-code setup setup-docs setup-proto setup-plots setup-resolve setup-layers debian debian-test debian-test-all check-constraints bench cluster cluster-down image chart proto reference docs clean
 
-demo: setup            ## set everything up and tell the story on real volumes
-	$(BIN)/tonnage demo
+demo: debian $(RUN)    ## set everything up and tell the story on real volumes
+	@[ -z "$(NO_ROOT)" ] || echo "demo: no root: volumes are not mounted, pods run no programs; all of it: sudo make demo"
+	$(BIN)/tonnage demo $(NO_ROOT)
 
 test: setup            ## what needs neither Go nor guests, 15 minutes at most; what this machine cannot run is listed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -17,17 +22,17 @@ test: setup            ## what needs neither Go nor guests, 15 minutes at most; 
 	$(BIN)/lint-imports
 	$(BIN)/python -m scripts.run_tests
 
-test-all: debian-test $(READY)  ## guests, real clusters and programs in Go as well
+test-all: debian-test-all $(TEST)  ## guests, real clusters and programs in Go as well
 	-$(BIN)/python -m scripts.build_programs
 	$(MAKE) test test-rest
 
-test-rest: $(READY)    ## what `make test` leaves out
+test-rest: $(TEST)     ## what `make test` leaves out
 	$(BIN)/python -m scripts.run_tests --rest
 
-programs: debian-test $(READY)  ## build the programs in Go that tests run (Go needed); a first build takes a quarter of an hour
+programs: debian-test-all $(TEST)  ## build the programs in Go that tests run (Go needed); a first build takes a quarter of an hour
 	$(BIN)/python -m scripts.build_programs
 
-check: $(READY)        ## the inner loop: lint, types, layers, measures, unit tests, 200 kills
+check: $(TEST)         ## the inner loop: lint, types, layers, measures, unit tests, 200 kills
 	@$(MAKE) -j2 check-tests check-code
 
 check-tests:
@@ -48,57 +53,71 @@ fresh-demo:            ## the demo in a bare Debian 12
 bench: setup           ## the figures of the README, printed as tables
 	$(BIN)/python -m benchmarks
 
-setup: debian $(READY) ## Debian packages (root and apt needed) and the virtual environment
+setup: debian-test $(TEST)  ## what `make test` needs: Debian packages (root and apt needed) and the virtual environment
 
 debian:
 	@sh scripts/debian-packages
 
 debian-test:
 	@sh scripts/debian-packages test
+
+debian-test-all:
+	@sh scripts/debian-packages test-all
 	@$(PYTHON) tests/vm/debian_uml.py
 
-$(READY): pyproject.toml constraints.txt scripts/venv
-	@sh scripts/venv $(PYTHON) $(VENV)
+# Each layer has a mark: what is there and unchanged costs nothing.
+$(RUN): pyproject.toml constraints/run.txt scripts/venv
+	@sh scripts/venv run "$(PYTHON)" $(VENV)
 
-cluster: debian-test image  ## a real Kubernetes on this machine (Go needed), two nodes that have our image; prints its KUBECONFIG
+$(LAYERS:%=$(READY)-%): $(READY)-%: $(RUN) constraints/%.txt
+	@sh scripts/venv $* "$(PYTHON)" $(VENV)
+
+setup-docs setup-proto setup-plots setup-resolve: setup-%: $(READY)-%  ## a layer of the virtual environment that `make test` does not install
+
+setup-layers: debian $(LAYERS:%=$(READY)-%)  ## all of them, so that no test is skipped for want of one
+
+check-constraints: $(READY)-resolve  ## check that every Python from 3.11.0 to 3.14 has the versions of constraints/, and nothing is missing
+	$(BIN)/python -m scripts.check_constraints
+
+cluster: debian-test-all image  ## a real Kubernetes on this machine (Go needed), two nodes that have our image; prints its KUBECONFIG
 	@$(BIN)/python -m cluster up --image dist/tonnage.tar
 
 cluster-down:          ## end it; nothing is left
 	@$(BIN)/python -m cluster down
 
-test-compat: debian-test $(READY)  ## the end-to-end tests on an older Kubernetes (docs/compatibility.md); a first build takes long
+test-compat: debian-test-all $(TEST)  ## the end-to-end tests on an older Kubernetes (docs/compatibility.md); a first build takes long
 	TONNAGE_KUBERNETES=$(KUBERNETES) $(BIN)/python -m scripts.build_programs
 	TONNAGE_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -q -m "e2e and not velero" tests/e2e
 
-test-velero: debian-test $(READY)  ## Velero's backup, restore and deletion of a namespace on real kubelets (docs/conformance.md); a long first build
+test-velero: debian-test-all $(TEST)  ## Velero's backup, restore and deletion of a namespace on real kubelets (docs/conformance.md); a long first build
 	$(BIN)/python -m scripts.build_programs velero
 	$(BIN)/pytest -q -m velero tests/e2e
 
-test-upstream: debian-test $(READY)  ## Kubernetes' own External Storage tests on real kubelets (docs/conformance.md); hours, and a long first build
+test-upstream: debian-test-all $(TEST)  ## Kubernetes' own External Storage tests on real kubelets (docs/conformance.md); hours, and a long first build
 	$(BIN)/python -m tests.upstream
 
-test-upstream-box: debian-test $(READY)  ## the same tests against a box (docs/conformance.md); a long first build
+test-upstream-box: debian-test-all $(TEST)  ## the same tests against a box (docs/conformance.md); a long first build
 	$(BIN)/python -m tests.upstream.box
 
-test-cinder: debian-test $(READY)  ## OpenStack Cinder's library, and its LVM driver over iSCSI in user-mode Linux (docs/cinder.md)
+test-cinder: debian-test-all $(TEST)  ## OpenStack Cinder's library, and its LVM driver over iSCSI in user-mode Linux (docs/cinder.md)
 	@sh scripts/debian-packages cinder
-	@sh scripts/cinder-venv $(PYTHON)
+	@sh scripts/cinder-venv "$(PYTHON)"
 	$(BIN)/pytest -q tests/cinder
 
-image: $(READY)        ## the container image as an archive in dist/, without Docker (Debian, apt)
+image: $(RUN)          ## the container image as an archive in dist/, without Docker (Debian, apt)
 	@$(BIN)/python -m deploy.image
 
-chart:                 ## regenerate the Helm chart's templates from src/tonnage/deploy, and the snapshots' definitions
+chart: $(RUN)          ## regenerate the Helm chart's templates from src/tonnage/deploy, and the snapshots' definitions
 	$(BIN)/python scripts/gen_snapshot_crds.py
 	$(BIN)/python scripts/gen_chart.py
 
-proto:                 ## regenerate the folders _proto of src/tonnage from their .proto files
+proto: $(READY)-proto  ## regenerate the folders _proto of src/tonnage from their .proto files
 	$(BIN)/python scripts/gen_proto.py
 
-reference: $(READY)    ## regenerate docs/reference/{cli,metrics,events,annotations}.md from the code
+reference: $(RUN)      ## regenerate docs/reference/{cli,metrics,events,annotations}.md from the code
 	$(BIN)/python scripts/gen_reference.py
 
-docs: $(READY)         ## the documentation as a site in build/site; strict links, no network
+docs: $(READY)-docs    ## the documentation as a site in build/site; strict links, no network
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	@echo 'build/site: $(BIN)/python -m http.server -d build/site'
 

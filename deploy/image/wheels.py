@@ -1,4 +1,4 @@
-"""Our wheel and the wheels of its dependencies, in the versions of constraints.txt, for the image's own Python."""
+"""Our wheel and the wheels of its dependencies, in the versions of constraints/run.txt, for the image's own Python."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from deploy.image.archive import Entry, Tree
 from deploy.image.debian import Missing
 
 SOURCE = Path(__file__).resolve().parents[2]
+_VERSIONS = "constraints/run.txt"
 _PLATFORMS = {
     "amd64": ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "manylinux_2_28_x86_64", "manylinux_2_34_x86_64"),
     "arm64": ("manylinux2014_aarch64", "manylinux_2_17_aarch64", "manylinux_2_28_aarch64", "manylinux_2_34_aarch64"),
@@ -26,21 +27,21 @@ _DEPENDENCY_JUNK = re.compile(r"(^|/)(tests?|__pycache__)/|\.(pyi|pyx|pxd|c|h|ha
 
 def dependencies(python: str, debian: str, cache: Path) -> list[Path]:
     """The wheels of what tonnage needs, sorted. python: as 3.11; debian: the architecture. Raises Missing."""
-    locked = (SOURCE / "constraints.txt").read_text()
+    locked = (SOURCE / _VERSIONS).read_text()
     wanted = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]["dependencies"]
     key = hashlib.sha256(repr((locked, wanted, python, debian)).encode()).hexdigest()[:16]
     folder = cache / "wheels" / key
     if not folder.exists():
         platforms = [f"--platform={platform}" for platform in _PLATFORMS[debian]]
         target = [f"--python-version={python}", "--implementation=cp", *platforms, "--only-binary=:all:"]
-        _into(folder, "download", *target, f"--constraint={SOURCE}/constraints.txt", *wanted)
+        _into(folder, "download", *target, f"--constraint={SOURCE}/{_VERSIONS}", *wanted)
     found = sorted(folder.glob("*.whl"))
     pinned = dict(line.split("==") for line in locked.split())
     pinned = {_plain(name): version for name, version in pinned.items()}
     for wheel in found:
         name, version = wheel.name.split("-")[:2]
         if pinned.get(_plain(name)) != version:
-            raise ValueError(f"{wheel.name} is not in constraints.txt: add {name}=={version}")
+            raise ValueError(f"{wheel.name} is not in {_VERSIONS}: add {name}=={version}")
     return found
 
 
@@ -51,7 +52,7 @@ def _plain(name: str) -> str:
 def ours(time: int) -> Path:
     """A wheel of this source tree, in a folder of its own that the caller removes. Raises Missing."""
     folder = Path(tempfile.mkdtemp(prefix="tonnage-wheel-")) / "wheels"
-    _into(folder, "wheel", "--no-deps", str(SOURCE), time=time)
+    _into(folder, "wheel", "--no-deps", "--no-build-isolation", str(SOURCE), time=time)
     return next(folder.glob("*.whl"))
 
 

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.layers import needs_layer
 
+needs_docs = needs_layer("docs", "mkdocs")
 ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "mkdocs", "build", "--site-dir"]  # --quiet would hide warnings from strict
 LOADED = re.compile(r"<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^>]*>")
@@ -33,6 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return there
 
 
+@needs_docs
 def test_pages_load_nothing_from_a_network(site: Path) -> None:
     """Canonical and plain links may lead out; what a browser fetches by itself may not."""
     pages = sorted(site.rglob("*.html"))
@@ -41,18 +44,21 @@ def test_pages_load_nothing_from_a_network(site: Path) -> None:
     assert {p.name for p in site.rglob("*.css") if re.search(r"url\((https?:)?//|@import", p.read_text())} == set()
 
 
+@needs_docs
 def test_the_site_can_be_searched(site: Path) -> None:
     index = (site / "search" / "search_index.json").read_text()
     assert "GetCapacity" in index
     assert "Labels, annotations and other keys" in index
 
 
+@needs_docs
 def test_a_link_to_a_repository_file_leads_to_its_copy(site: Path) -> None:
     example = "repository/examples/pod-ephemeral.yaml"
     assert (site / example).read_text() == (ROOT / "examples" / "pod-ephemeral.yaml").read_text()
     assert 'href="examples/pod-ephemeral.yaml"' in (site / "repository" / "index.html").read_text()
 
 
+@needs_docs
 @pytest.mark.real  # not in make check: each builds the site
 @pytest.mark.parametrize(
     ("link", "complaint"),

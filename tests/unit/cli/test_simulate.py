@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.layers import needs_layer
 
 from tonnage.cli.main import main
 from tonnage.cli.simulate import ProgressLines, best_of
@@ -25,6 +26,7 @@ def test_policies_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert stuck.endswith("all alike")
 
 
+@needs_layer("plots", "matplotlib")
 def test_everything_real_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "runs.svg"
     assert main(["simulate", EXAMPLE, "--nodes", "2", "--pods", "30", "--full", "--plot", str(picture)]) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-import pytest
+from tests.layers import needs_layer
 
 from tonnage.csi._proto import csi_pb2, registration_pb2
 
@@ -47,8 +47,8 @@ def test_every_secret_is_marked() -> None:
     assert len(marked) == SECRET_FIELDS
 
 
+@needs_layer("proto", "grpc_tools")
 def test_generated_files_fit_their_source(tmp_path: Path) -> None:
-    pytest.importorskip("grpc_tools", reason="the compiler (grpcio-tools) is not installed")
     spec = importlib.util.spec_from_file_location("gen_proto", ROOT / "scripts" / "gen_proto.py")
     assert spec is not None
     assert spec.loader is not None

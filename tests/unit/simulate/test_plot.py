@@ -7,10 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.layers import needs_layer
 
 from tonnage.errors import HostError, InvalidError, UnsupportedError
 from tonnage.simulate import plot
 from tonnage.simulate.tally import Series, Tally
+
+pytestmark = needs_layer("plots", "matplotlib")
 
 RUNS = {
     "least-allocated": Series([1.0, 2.0], [0, 3], [0.1, 0.9], [2.0], [0.2], {0.1: 0.5, 30.0: 0.0}),
