@@ -48,10 +48,9 @@ class Row:
         step, code = self.result.step, self.result.code
         if self.result.left:
             return "left behind: " + "; ".join(self.result.left)
-        if step.is_refused:
-            if not code:
-                return "was to say what is missing"
-            return "a traceback instead of a sentence" if "Traceback" in self.result.output else ""
+        if step.refusal:
+            is_told = step.refusal in self.result.output and "Traceback" not in self.result.output
+            return "" if code and is_told else f"exit status {code}; it had to end with: {step.refusal}"
         return f"exit status {code}" if code else ""
 
     @property
@@ -59,7 +58,7 @@ class Row:
         """One word."""
         if self.problem:
             return "FAILED"
-        return "refused" if self.result.step.is_refused else "passed"
+        return "refused" if self.result.step.refusal else "passed"
 
     def cells(self) -> list[str]:
         """The row of the table."""
@@ -103,7 +102,7 @@ def plans(commands: Sequence[str], *, as_user: bool) -> dict[str, list[Step]]:
     if as_user:
         chosen["user-demo"] = [
             Step(clone, user=base.USER, is_told=False),
-            Step("make demo", "tonnage", base.USER, is_refused=True),
+            Step("make demo", "tonnage", base.USER, refusal="apt-get install python3-venv"),
             Step("apt-get update -qq && apt-get install -y -qq python3-venv", is_told=False),
             Step("make demo", "tonnage", base.USER),
             Step(".venv/bin/tonnage demo --pool fake --runtime none", "tonnage", base.USER),

@@ -29,13 +29,13 @@ _OLD_ROOT = "mnt"
 
 @dataclass(frozen=True)
 class Step:
-    """A command. folder: where, in the home. user: "" for root. is_refused: it cannot work, and has to say why.
+    """A command. folder: where, in the home. user: "" for root. refusal: it cannot work, and has to say this.
     is_told: it gets a row."""
 
     command: str
     folder: str = ""
     user: str = ""
-    is_refused: bool = False
+    refusal: str = ""
     is_told: bool = True
 
 
