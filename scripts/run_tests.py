@@ -40,7 +40,7 @@ CHECK: Mapping[str, Sequence[str]] = {
 }
 """Three lanes on two cores: tests wait for timers, locks and processes."""
 QUICK: Mapping[str, Sequence[str]] = {
-    "real": ("-m", f"real and {_GUESTS_AND_GO}", "--kills", "200", "--cuts", "90", "--fuzz", "2000"),
+    "real": ("-m", f"real and {_GUESTS_AND_GO}", "--kills", "200", "--cuts", "90", "--fuzz", "2000", "--pods", "60"),
     "unit": ("-m", f"not real and {_GUESTS_AND_GO}"),
 }
 _MORE_CHANCE = ("--kills", "400", "--kill-seed", "1001", "--cut-seed", "1001", "--fuzz-seed", "1001")

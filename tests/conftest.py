@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, settings
 from tests.examples import CHECK
 
 from tonnage.api.kinds import Kind
+from tonnage.api.meta import KubeObject
 from tonnage.errors import UnsupportedError
 from tonnage.host import loop, mount
 from tonnage.host.iolimits import Cgroup, Cgroups
@@ -39,7 +40,7 @@ settings.register_profile(
 settings.load_profile("tonnage")
 settings.register_profile("check", settings(), max_examples=CHECK)
 _TOLD: list[str] = []
-T = TypeVar("T")
+T = TypeVar("T", bound=KubeObject)
 
 
 @pytest.fixture
