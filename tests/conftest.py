@@ -33,6 +33,7 @@ from tests.examples import DEFAULT, PROFILES
 from tests.programs import absent, found, need
 
 from tonnage.api.kinds import Kind
+from tonnage.api.meta import KubeObject
 from tonnage.cli.main import main
 from tonnage.errors import UnsupportedError
 from tonnage.host import loop, mount
@@ -54,7 +55,7 @@ LANE_MARKERS = ("real", "programs", "campaign", "uml", "qemu", "e2e", "alone", "
 _TOLD: list[str] = []
 OF_A_BOX = ("bwrap", "mkfs.ext4", "mkfs.xfs", "kubectl")
 """Programs that whole clusters need."""
-T = TypeVar("T")
+T = TypeVar("T", bound=KubeObject)
 
 
 @pytest.fixture

@@ -7,15 +7,9 @@ import gc
 import json
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import traceback
 from collections.abc import Callable
 from typing import Any
-
-from tonnage.cli import up as _up  # noqa: F401  loaded before copies are made
-from tonnage.cli.main import main
 
 LONGEST = 300
 """Seconds after which a copy is ended by a signal: a guard."""
@@ -44,22 +38,3 @@ def forked(body: Callable[[], Any]) -> tuple[int, Any]:
         told = file.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     return code, json.loads(told) if told else None
-
-
-def tonnage(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a copy of this process. Not for what stays in the background: it would be a copy, too."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-
-        def run() -> int:
-            os.dup2(out.fileno(), 1)
-            os.dup2(err.fileno(), 2)
-            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-            code = main(arguments)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            return code
-
-        code, returned = forked(run)
-        out.seek(0)
-        err.seek(0)
-        return subprocess.CompletedProcess(arguments, code or returned, out.read(), err.read())

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.forked import tonnage
+from tests.forked_cli import tonnage
 
 from tonnage.api.kinds import STORAGE_CLASSES
 from tonnage.box.cleanup import remove_unused

@@ -16,7 +16,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from tests.forked import forked, tonnage
+from tests.forked import forked
+from tests.forked_cli import tonnage
 
 from tonnage.aio.clock import RealClock
 from tonnage.api.kinds import CLAIMS, NAMESPACES, PODS, VOLUMES

@@ -12,11 +12,13 @@ import signal
 import socket
 import struct
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.crash.filling.child import SIZE, driver_of, make
-from tests.crash.filling.test_fill_kills import BODY, DIGEST, check, mounts_below, read, run
+from tests.crash.filling.child import SIZE, driver_of, fill, make
+from tests.crash.filling.test_fill_kills import BODY, DIGEST, check, mounts_below, read
+from tests.forked import forked
 from tests.unit.content.server import Files, served
 
 from tonnage.csi.client.local import local_client
@@ -50,16 +52,17 @@ def files() -> Iterator[Files]:
 
 
 @pytest.mark.parametrize("described", POOLS.values(), ids=POOLS)
-async def test_a_volume_is_whole_or_unfinished_after_a_kill(described: str, tmp_path: Path, files: Files) -> None:
-    ended = run(described, tmp_path, files.port, 0)
-    assert ended.returncode == 0, ended.stderr
-    steps = int(ended.stdout)
-    assert await check(described, tmp_path, files.port)
+def test_a_volume_is_whole_or_unfinished_after_a_kill(described: str, tmp_path: Path, files: Files) -> None:
+    code, steps = forked(partial(fill, described, tmp_path, files.port, DIGEST, 0))
+    assert code == 0
+    assert forked(partial(check, described, tmp_path, files.port)) == (0, True)
     unfinished = 0
     for at in (steps // 3, steps * 2 // 3):
-        ended = run(described, tmp_path, files.port, at)
-        assert ended.returncode in (0, -signal.SIGKILL), ended.stderr  # steps of threads come in another order at times
-        unfinished += not await check(described, tmp_path, files.port, finishes=at > steps // 2)
+        code, _ = forked(partial(fill, described, tmp_path, files.port, DIGEST, at))
+        assert code in (0, -signal.SIGKILL)  # steps of threads come in another order at times
+        code, was_whole = forked(partial(check, described, tmp_path, files.port, finishes=at > steps // 2))
+        assert code == 0
+        unfinished += not was_whole
         assert not mounts_below(tmp_path)
     assert unfinished
 

@@ -1,6 +1,6 @@
 """kill -9 before every system call of every RPC, over each kind of pool; life.py says what is killed and checked.
 
-Each kind is a campaign in a process of its own; as many run at a time as the machine has processors. All of them again
+Each kind is a campaign in a process of its own (batch.py); as many run at a time as the machine has processors. All of them again
 from the life that a failure names: `--kills 1 --kill-seed NUMBER`; 100,000 kills: `--kills 100000`.
 """
 
@@ -11,11 +11,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crash.kills.batch import Batch
 from tests.crash.kills.kinds import GUESTS, KINDS, NATIVE, QEMU, UML
 from tests.programs import absent, need
 
@@ -62,43 +63,42 @@ class Guests:
 class Campaigns:
     """Runs campaigns ahead of the tests that wait for them."""
 
-    def __init__(self, folder: Path, kills: int, seed: int) -> None:
-        self._folder = folder
-        self._kills = kills
-        self._seed = seed
-        self._threads = ThreadPoolExecutor(os.cpu_count() or 1)
-        self._all: dict[str, Future[subprocess.CompletedProcess[str]]] = {}
-
-    def begin(self, kinds: list[str]) -> None:
-        """Run those, in this order. One alone of the machine's own has all the kills; others have their shares of what
-        all kinds have, so that guests and the machine's own kinds may run in sessions of their own."""
+    def __init__(self, folder: Path, kinds: list[str], kills: int, seed: int) -> None:
+        """Begin those. One alone of the machine's own has all the kills; others have their shares of what all kinds have,
+        so that guests and the machine's own kinds may run in sessions of their own."""
         shared = kinds if len(kinds) == 1 and kinds[0] in NATIVE else KINDS
         parts = sum(_SHARES.get(kind, 1.0) for kind in shared)
-        for kind in kinds:
-            kills = max(1, round(self._kills * _SHARES.get(kind, 1.0) / parts))
-            self._all[kind] = self._threads.submit(self._run, kind, kills)
+        self._kills = {kind: max(1, round(kills * _SHARES.get(kind, 1.0) / parts)) for kind in kinds}
+        self._seed = seed
+        self._threads = ThreadPoolExecutor(os.cpu_count() or 1)
+        self._guests = {kind: self._threads.submit(self._run, kind) for kind in kinds if kind in GUESTS}
+        given = ("--folder", str(folder))
+        jobs = {kind: ["campaign", *self._arguments(kind), *given] for kind in kinds if kind not in GUESTS}
+        self._batch = Batch(folder, jobs)
 
-    def _run(self, kind: str, kills: int) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tests.crash.kills.campaign", kind, "--kills", str(kills)]
-        command += ["--seed", str(self._seed)]
-        if guest := KINDS[kind].guest:
-            command = [sys.executable, *_RUNNERS[guest], "--timeout", str(600 + 10 * kills), "--", *command]
-        else:
-            command += ["--folder", str(self._folder)]
+    def _arguments(self, kind: str) -> list[str]:
+        return [kind, "--kills", str(self._kills[kind]), "--seed", str(self._seed)]
+
+    def _run(self, kind: str) -> subprocess.CompletedProcess[str]:
+        guest = KINDS[kind].guest
+        assert guest is not None
+        command = [sys.executable, *_RUNNERS[guest], "--timeout", str(600 + 10 * self._kills[kind]), "--"]
+        command += [sys.executable, "-m", "tests.crash.kills.campaign", *self._arguments(kind)]
         for _ in range(_TRIES):
             ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
-            if ended.returncode != _HUNG or kind not in GUESTS:
+            if ended.returncode != _HUNG:
                 break
         return ended
 
     def told(self, kind: str) -> Any:
         """What a campaign told at its end. Raises AssertionError when it failed."""
-        ended = self._all[kind].result()
+        ended = self._guests[kind].result() if kind in self._guests else self._batch.ended(kind)
         assert ended.returncode == 0, f"{kind}: exit code {ended.returncode}\n{ended.stdout}\n{ended.stderr[-20000:]}"
         return json.loads(ended.stdout.splitlines()[-1])
 
     def end(self) -> None:
         """Begin no more."""
+        self._batch.end()
         self._threads.shutdown(cancel_futures=True)
 
 
@@ -116,8 +116,8 @@ def campaigns(
     chosen = [item for item in request.session.items if isinstance(item, pytest.Function) and item.path == request.path]
     wanted = {item.callspec.params.get("kind") for item in chosen if hasattr(item, "callspec")}
     kinds = [kind for kind in KINDS if kind in wanted and not (absent(*KINDS[kind].programs) or guests.missing(kind))]
-    running = Campaigns(fast_folder, request.config.getoption("--kills"), request.config.getoption("--kill-seed"))
-    running.begin(sorted(kinds, key=lambda kind: kind not in GUESTS))  # the slow ones first
+    kills, seed = request.config.getoption("--kills"), request.config.getoption("--kill-seed")
+    running = Campaigns(fast_folder, kinds, kills, seed)
     yield running
     running.end()
 

@@ -6,65 +6,82 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.crash.kills.batch import Batch
 from tests.crash.kills.fusedisk import BLOCK, Disk
 from tests.crash.kills.power import POWERED
-from tests.programs import need
+from tests.programs import absent
 
 pytestmark = [pytest.mark.real, pytest.mark.campaign]
-ROOT = Path(__file__).parents[3]
 
 
-def _need(kind: str) -> None:
-    need(*POWERED[kind].programs, POWERED[kind].disk[0])
-    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
-        pytest.skip("needs /dev/fuse: a disk that remembers what was written")
+def _missing(kind: str) -> str:
+    if reason := absent(*POWERED[kind].programs, POWERED[kind].disk[0]):
+        return reason
+    is_there = os.access("/dev/fuse", os.R_OK | os.W_OK)
+    return "" if is_there else "needs /dev/fuse: a disk that remembers what was written"
 
 
-def _cut(kind: str, cuts: int, seed: int, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    _need(kind)
-    return _run("power", kind, "--cuts", str(cuts), "--seed", str(seed), *more, "--folder", str(folder))
+@pytest.fixture(scope="module")
+def cuts(rooted: None, fast_folder: Path, request: pytest.FixtureRequest) -> Iterator[Batch]:
+    """The power cuts of all tests that were chosen, begun together."""
+    count, seed = request.config.getoption("--cuts") // len(POWERED), request.config.getoption("--cut-seed")
+    chosen = ("--cuts", str(max(1, count)), "--seed", str(seed))
+    words: dict[Any, tuple[str, ...]] = {
+        test_what_was_answered_is_there_after_a_power_cut: ("power", *chosen),
+        test_a_driver_that_does_not_flush_is_found_out: ("power", "--cuts", "100", "--forgetful"),
+        test_an_image_store_shows_no_half_image_after_a_power_cut: ("store_power", *chosen),
+        test_an_image_store_that_does_not_flush_is_found_out: ("store_power", "--cuts", "60", "--forgetful"),
+    }
+    jobs = {}
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and item.path == request.path and item.function in words:
+            kind = str(item.callspec.params["kind"]) if hasattr(item, "callspec") else ""
+            if not _missing(kind or "image on ext4"):
+                jobs[item.name] = [*words[item.function], *([kind] if kind else []), "--folder", str(fast_folder)]
+    # A mount namespace of its own: one that another process cloned meanwhile would keep the disks mounted.
+    batch = Batch(
+        fast_folder, jobs, prefix=("unshare", "--mount", "--propagation", "private", "--kill-child", "--fork")
+    )
+    yield batch
+    batch.end()
 
 
-def _run(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # A mount namespace of its own: one that another process cloned meanwhile would keep the disk mounted.
-    command = ["unshare", "--mount", "--propagation", "private", "--kill-child", "--fork", sys.executable]
-    command += ["-m", f"tests.crash.kills.{module}", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
+def _ended(cuts: Batch, request: pytest.FixtureRequest, kind: str) -> subprocess.CompletedProcess[str]:
+    if reason := _missing(kind):
+        pytest.skip(reason)
+    return cuts.ended(request.node.name)
 
 
 @pytest.mark.parametrize("kind", POWERED)
 def test_what_was_answered_is_there_after_a_power_cut(
-    kind: str, rooted: None, fast_folder: Path, request: pytest.FixtureRequest, tell: Callable[[str], None]
+    kind: str, cuts: Batch, request: pytest.FixtureRequest, tell: Callable[[str], None]
 ) -> None:
-    cuts, seed = request.config.getoption("--cuts") // len(POWERED), request.config.getoption("--cut-seed")
-    ended = _cut(kind, max(1, cuts), seed, fast_folder)
+    ended = _ended(cuts, request, kind)
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr[-20000:]}"
     told = json.loads(ended.stdout.splitlines()[-1])
     tell(
         f"power of {kind}: cut {told['cuts']} times between {told['events']} writes and flushes, all recovered,"
-        f" {told['seconds']:.0f} s (--cut-seed {seed})"
+        f" {told['seconds']:.0f} s (--cut-seed {request.config.getoption('--cut-seed')})"
     )
 
 
 def test_an_image_store_shows_no_half_image_after_a_power_cut(
-    rooted: None, fast_folder: Path, request: pytest.FixtureRequest, tell: Callable[[str], None]
+    cuts: Batch, request: pytest.FixtureRequest, tell: Callable[[str], None]
 ) -> None:
-    _need("image on ext4")
-    cuts, seed = request.config.getoption("--cuts") // len(POWERED), request.config.getoption("--cut-seed")
-    given = ("--cuts", str(max(1, cuts)), "--seed", str(seed), "--folder", str(fast_folder))
-    ended = _run("store_power", *given)
+    ended = _ended(cuts, request, "image on ext4")
     assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr[-20000:]}"
     tell(f"power of an image store: cut {json.loads(ended.stdout.splitlines()[-1])['cuts']} times, all recovered")
 
 
 @pytest.mark.timeout(120)
 def test_a_disk_that_another_mount_namespace_has_ends(rooted: None, real_folder: Path) -> None:
-    _need("image on ext4")
+    if reason := _missing("image on ext4"):
+        pytest.skip(reason)
     content, folder = real_folder / "content", real_folder / "disk"
     content.write_bytes(bytes(BLOCK))
     folder.mkdir()
@@ -83,14 +100,13 @@ def test_a_disk_that_another_mount_namespace_has_ends(rooted: None, real_folder:
 
 
 @pytest.mark.parametrize("kind", ["image on ext4", "btrfs"])
-def test_a_driver_that_does_not_flush_is_found_out(kind: str, rooted: None, fast_folder: Path) -> None:
-    ended = _cut(kind, 100, 1, fast_folder, "--forgetful")
+def test_a_driver_that_does_not_flush_is_found_out(kind: str, cuts: Batch, request: pytest.FixtureRequest) -> None:
+    ended = _ended(cuts, request, kind)
     assert ended.returncode == 1
     assert "power was cut after event" in ended.stderr
 
 
-def test_an_image_store_that_does_not_flush_is_found_out(rooted: None, fast_folder: Path) -> None:
-    _need("image on ext4")
-    ended = _run("store_power", "--cuts", "60", "--seed", "1", "--forgetful", "--folder", str(fast_folder))
+def test_an_image_store_that_does_not_flush_is_found_out(cuts: Batch, request: pytest.FixtureRequest) -> None:
+    ended = _ended(cuts, request, "image on ext4")
     assert ended.returncode == 1
     assert "power was cut" in ended.stderr
