@@ -323,7 +323,7 @@ class Disk(RuleBasedStateMachine):
 
 
 TestDisk = Disk.TestCase
-TestDisk.settings = examples(100, stateful_step_count=60, deadline=None)
+TestDisk.settings = examples(100, machine=True, stateful_step_count=60, deadline=None)
 
 
 def test_a_claim_whose_volume_exists_needs_no_capacity() -> None:

@@ -221,4 +221,4 @@ class NodeOfTwoClasses(RuleBasedStateMachine):
 
 
 TestNodeOfTwoClasses = NodeOfTwoClasses.TestCase
-TestNodeOfTwoClasses.settings = examples(60, stateful_step_count=40, deadline=None)
+TestNodeOfTwoClasses.settings = examples(60, machine=True, stateful_step_count=40, deadline=None)

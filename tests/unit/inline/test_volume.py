@@ -74,7 +74,7 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = examples(60, stateful_step_count=20, deadline=None)
+TestLife.settings = examples(60, machine=True, stateful_step_count=20, deadline=None)
 
 
 def test_a_persistent_volume_is_one_of_each_pod() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.examples import DEFAULT, examples
 
 from tonnage.aio.backoff import Backoff
 from tonnage.kube.queue import WorkQueue
@@ -78,6 +79,7 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueue = QueueMachine.TestCase
+TestQueue.settings = examples(DEFAULT, machine=True, deadline=None)
 
 
 def test_backoff_grows_and_is_forgotten() -> None:

@@ -89,7 +89,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
 
 TestMachine = MemoryMachine.TestCase
-TestMachine.settings = examples(40, deadline=None)
+TestMachine.settings = examples(40, machine=True, deadline=None)
 
 
 def test_created_by_the_clock_it_was_given() -> None:

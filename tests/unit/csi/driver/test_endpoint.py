@@ -168,4 +168,4 @@ class Life(RuleBasedStateMachine):
 
 
 TestLife = Life.TestCase
-TestLife.settings = examples(15, stateful_step_count=25, deadline=None)
+TestLife.settings = examples(15, machine=True, stateful_step_count=25, deadline=None)

@@ -287,4 +287,4 @@ class Renewals(RuleBasedStateMachine):
 
 
 TestRenewals = Renewals.TestCase
-TestRenewals.settings = examples(25, stateful_step_count=20, deadline=None)
+TestRenewals.settings = examples(25, machine=True, stateful_step_count=20, deadline=None)

@@ -95,7 +95,7 @@ class Tiers(RuleBasedStateMachine):
 
 TestTiers = pytest.mark.timeout(900)(Tiers.TestCase)
 TestTiers.settings = examples(
-    50, stateful_step_count=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
+    50, machine=True, stateful_step_count=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate)
 )
 """Not made smaller: a failure is short enough to be read, and each try takes a while."""
 

@@ -396,7 +396,7 @@ def trouble(world: World) -> Iterator[float]:
     st.sampled_from((0.05, 0.33, 2.0, 10.0)),
 )
 @example(368, [[5, 3]], 0.3, 10.0)
-@examples(300)
+@examples(300, machine=True)
 def test_every_pod_gets_its_node_and_no_part_of_a_group_stays(
     seed: int, pods: list[list[int]], faults: float, slowest: float
 ) -> None:

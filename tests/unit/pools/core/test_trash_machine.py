@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.examples import DEFAULT, examples
 
 from tonnage.aio.clock import LoopClock, VirtualLoop
 from tonnage.errors import ExhaustedError, NotFoundError
@@ -167,3 +168,4 @@ class TrashMachine(RuleBasedStateMachine):
 
 
 TestTrash = TrashMachine.TestCase
+TestTrash.settings = examples(DEFAULT, machine=True, deadline=None)

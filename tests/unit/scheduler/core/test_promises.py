@@ -308,7 +308,9 @@ def test_promises(make_world: Callable[[], Any]) -> None:
     machine = type("Bound", (Promises,), {"make_world": staticmethod(make_world)})
     run_state_machine_as_test(
         machine,
-        settings=examples(60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)),
+        settings=examples(
+            60, machine=True, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
     )
 
 

@@ -115,4 +115,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStoreMachine = StoreMachine.TestCase
-TestStoreMachine.settings = examples(10, stateful_step_count=20, deadline=None)
+TestStoreMachine.settings = examples(10, machine=True, stateful_step_count=20, deadline=None)
