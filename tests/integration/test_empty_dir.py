@@ -20,6 +20,7 @@ def box(make_cluster: Callable[..., Cluster]) -> Iterator[Cluster]:
     cluster.down("--purge")
 
 
+@pytest.mark.real
 def test_a_pod_of_a_labelled_namespace_has_its_limit(box: Cluster) -> None:
     box.kubectl("create", "namespace", "team")
     box.kubectl("label", "namespace", "team", "tonnage.dev/empty-dir=limited")

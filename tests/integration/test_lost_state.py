@@ -183,6 +183,7 @@ def is_running(pod: Pod) -> bool:
     return pod.status.phase == "Running"
 
 
+@pytest.mark.real
 async def test_volumes_of_a_lost_cluster_are_orphans(real_folder: Path) -> None:
     settings = Settings(pools=[f"image:{real_folder / 'elsewhere'},name=scratch,size=200Mi,sparse=yes"], runtime="none")
     folder = real_folder / "d"

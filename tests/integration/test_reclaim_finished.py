@@ -37,6 +37,7 @@ def finished(box: Cluster) -> list[Any]:
     return list(box.get("pvc")["items"])
 
 
+@pytest.mark.real
 def test_all_parts_run_on_a_pool_for_three(box: Cluster, finished: list[Any]) -> None:
     pods = box.get("pods")["items"]
     assert [pod["status"]["phase"] for pod in pods] == ["Succeeded"] * PARTS
@@ -57,6 +58,7 @@ def test_all_parts_run_on_a_pool_for_three(box: Cluster, finished: list[Any]) ->
     box.until("the whole pool is free", lambda: box.capacities("scratch-jobs") == box.capacities() == whole)
 
 
+@pytest.mark.real
 def test_a_pod_that_names_the_claim_is_refused_with_the_reason(box: Cluster, finished: list[Any]) -> None:
     name = finished[0]["metadata"]["name"]
     volume = {"name": "v", "persistentVolumeClaim": {"claimName": name}}
@@ -76,6 +78,7 @@ def test_a_pod_that_names_the_claim_is_refused_with_the_reason(box: Cluster, fin
     box.kubectl("delete", "pod", "late")
 
 
+@pytest.mark.real
 def test_everything_goes_with_the_job_and_a_restart_changes_nothing(box: Cluster, finished: list[Any]) -> None:
     box.down()
     box.up()

@@ -67,6 +67,7 @@ def _volumes(box: Cluster, *arguments: str, code: int = 0) -> str:
     return ended.stdout + ended.stderr
 
 
+@pytest.mark.real
 def test_a_claim_that_was_deleted_returns_with_its_data(box: Cluster) -> None:
     _apply(box, _claim("data", "300Mi"))
     _run(box, "writer", "data", "echo mine > /v/file")

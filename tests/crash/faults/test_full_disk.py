@@ -74,6 +74,7 @@ async def published(box: Box) -> list[int]:
     return [to_bytes(c.capacity) for c in found.items if c.capacity]
 
 
+@pytest.mark.real
 async def test_nodes_on_one_disk_publish_no_more_than_it_has(small_disk: Path) -> None:
     box = made(small_disk / "d", "image,name=scratch,size=1Gi,sparse=yes", 3)
     await box.start()
@@ -87,6 +88,7 @@ async def test_nodes_on_one_disk_publish_no_more_than_it_has(small_disk: Path) -
         await box.stop()
 
 
+@pytest.mark.real
 async def test_volumes_that_fill_the_disk_of_the_database_can_be_deleted(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
