@@ -136,7 +136,7 @@ def test_keys() -> None:
         base64.b64encode(
             x509.CertificateSigningRequestBuilder()
             .subject_name(x509.Name([]))
-            .sign(dsa.generate_private_key(2048), hashes.SHA256())
+            .sign(dsa.generate_private_key(1024), hashes.SHA256())
             .public_bytes(serialization.Encoding.DER)
         ).decode(),
     ],
