@@ -100,6 +100,7 @@ def test_a_claim_that_was_deleted_returns_with_its_data(box: Cluster) -> None:
     assert said in _volumes(box, "restore", vid, "--yes", code=1)
 
 
+@pytest.mark.real
 def test_its_class_may_be_gone_and_only_an_administrator_restores_it(box: Cluster) -> None:
     _apply(box, {**CLASS, "metadata": {"name": "brief"}}, _claim("left", "100Mi", "brief"))
     _run(box, "left-writer", "left", "echo mine > /v/file")
@@ -130,6 +131,7 @@ def test_its_class_may_be_gone_and_only_an_administrator_restores_it(box: Cluste
     assert f"in the trash for a while, as their classes say: {vid}" in _volumes(box, "purge", vid, "--yes")
 
 
+@pytest.mark.real
 def test_trash_makes_way_for_a_pod_and_cannot_be_restored_then(box: Cluster) -> None:
     _apply(box, _claim("old", "300Mi"))
     _run(box, "old", "old", "echo old > /v/file")
@@ -141,6 +143,7 @@ def test_trash_makes_way_for_a_pod_and_cannot_be_restored_then(box: Cluster) -> 
     assert "default/old" not in _volumes(box, "trash")
 
 
+@pytest.mark.real
 def test_a_class_that_cannot_have_it_is_refused_by_name(box: Cluster) -> None:
     bad = {**CLASS, "metadata": {"name": "bad"}, "parameters": {"tonnage.dev/undelete": "24h", "erase": "zero"}}
     _apply(box, bad, _claim("never", "10Mi", "bad"), _pod("never", "never", "true"))

@@ -319,6 +319,7 @@ def pieces(store: SqliteStore) -> int:
     return store._file._pieces
 
 
+@pytest.mark.real
 @pytest.mark.slow
 @pytest.mark.parametrize("killed", [False, True])
 async def test_on_a_full_disk_deletions_status_and_events_go_on(
@@ -376,6 +377,7 @@ async def test_on_a_full_disk_deletions_status_and_events_go_on(
     await again.stop()
 
 
+@pytest.mark.real
 async def test_a_full_disk_refuses_the_write_and_loses_nothing(small_disk: Path) -> None:
     path = small_disk / "state.db"
     store = await opened(path)
