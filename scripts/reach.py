@@ -186,6 +186,8 @@ SUBJECTS = (
         ("tests/docs/test_command_blocks.py::test_readme_with_helm", ("README.md", "examples/chart"), 0.5),
         ("tests/crash/kills/test_driver_fuzz.py", ("csi/server", "csi/driver", "csi/_proto"), 0.5),
         (f"{_KILLS}::test_a_driver_killed_in_any_call_is_as_one_that_was_not", (*_CAMPAIGN, "pools"), 4),
+        ("tests/crash/faults/test_box.py", ("box/cluster.py", "box/cleanup.py", "box/apiserver/storage"), 2),
+        ("tests/unit/registry/test_containerd.py", ("registry",), 0.5),
         ("tests/crash/kills/test_power_loss.py", (*_CONTRACT, "images", "pools/image", "pools/btrfs", "host"), 3),
     ),
     *_subjects(

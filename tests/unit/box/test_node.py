@@ -62,6 +62,21 @@ async def test_a_kubelet_that_fails_begins_anew(
         await made.stop()
 
 
+async def test_a_kubelet_that_does_not_stop_is_left_when_its_time_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = box(tmp_path)
+    await made.start()
+    try:
+        nodes = list(made.nodes.values())
+        for each in nodes:
+            monkeypatch.setattr(each.kubelet, "stop", asyncio.Event().wait)
+            await each.stop(seconds=0.01)
+    finally:
+        await made.stop()
+    assert caplog.text.count("kubelet not stopped in time") == len(nodes)
+
+
 async def test_an_external_driver_is_deregistered_when_the_box_stops(tmp_path: Path) -> None:
     name, data = "other.example.com", DataFolder(tmp_path / "d")
     driver = Driver("node-1", {"a": FakePool("a", 1 << 30)}, tmp_path / "state", name=name)

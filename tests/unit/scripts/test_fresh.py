@@ -136,12 +136,10 @@ class TestTable:
     def test_columns(self) -> None:
         assert fresh.table([["a", "b"], ["long", "c"]]) == "a     b\nlong  c"
 
-    def test_skips_are_counted_by_reason(self) -> None:
-        output = (
-            "SKIPPED [2] tests/unit/a.py:12: no lvm\nSKIPPED [1] tests/b.py:3: no lvm\n"
-            "SKIPPED [4] tests/c.py: no Go: see README.md:4\nPASSED [1] tests/d.py:1: no\n"
-        )
-        assert fresh.skips(output) == {"no lvm": 3, "no Go: see README.md:4": 4}
+    def test_what_was_not_run(self) -> None:
+        said = "\nfailed:\n  a: b\nwhat was not run:\n    3 x no lvm\n   4 x no Go: see README.md:4\n1 passed, 1 failed, 7 skipped\n"
+        assert fresh.not_run(said).splitlines() == ["    3 x no lvm", "   4 x no Go: see README.md:4"]
+        assert fresh.not_run("1 passed, 0 failed, 0 skipped\n") == ""
 
     def test_what_fails(self) -> None:
         fine, refused = Step("make demo"), Step("make demo", refusal="install python3-venv")
