@@ -10,16 +10,17 @@ TEST := $(READY)-test
 NO_ROOT = $(shell [ "$$(id -u)" = 0 ] || echo --pool fake --runtime none)
 LAYERS := test docs proto plots resolve
 
-.PHONY: demo test fresh fresh-demo test-all test-rest test-changed programs test-compat test-velero test-cinder test-upstream test-upstream-box check check-tests check-code setup setup-docs setup-proto setup-plots setup-resolve setup-layers debian debian-test debian-test-all check-constraints bench cluster cluster-down image chart proto reference docs clean
+.PHONY: demo test fresh fresh-demo test-all test-rest test-changed programs test-compat test-velero test-cinder test-upstream test-upstream-box test-tests check check-tests check-code check-types setup setup-docs setup-proto setup-plots setup-resolve setup-layers debian debian-test debian-test-all check-constraints bench cluster cluster-down image chart proto reference docs clean
 
 demo: debian $(RUN)    ## set everything up and tell the story on real volumes
 	@[ -z "$(NO_ROOT)" ] || echo "demo: no root: volumes are not mounted, pods run no programs; all of it: sudo make demo"
 	$(BIN)/tonnage demo $(NO_ROOT)
 
-test: setup            ## what needs neither Go nor guests, 15 minutes at most; what this machine cannot run is listed
+test: setup            ## what needs neither Go nor guests; what this machine cannot run is listed
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory -j2 test-tests check-types
+
+test-tests:
 	$(BIN)/python -m scripts.run_tests
 
 test-all: debian-test-all $(TEST)  ## guests, real clusters and programs in Go as well
@@ -36,16 +37,18 @@ programs: debian-test-all $(TEST)  ## build the programs in Go that tests run (G
 	$(BIN)/python -m scripts.build_programs
 
 check: $(TEST)         ## the inner loop: lint, types, layers, measures, unit tests, 200 kills
-	@$(MAKE) -j2 check-tests check-code
+	@$(MAKE) --no-print-directory -j2 check-tests check-code
 
 check-tests:
 	$(BIN)/python -m scripts.run_tests --check -q
 
-check-code:
+check-code: check-types
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/python scripts/measure.py --summary
+
+check-types:
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python scripts/measure.py --summary
 
 fresh:                 ## the two commands as a stranger types them, in a bare Debian 12 and 13 (root; docs/testing.md)
 	@$(PYTHON) -m scripts.fresh
