@@ -266,10 +266,10 @@ def _leave_session(log: int) -> None:
     os.dup2(log, 2)
 
 
-def _close_all_but(kept: int) -> None:
+def _close_all_but(ours: int) -> None:
     """Close what the caller of tonnage left open, such as a lock of its script."""
     for descriptor in map(int, os.listdir("/proc/self/fd")):
-        if descriptor > 2 and descriptor != kept:
+        if descriptor > 2 and descriptor != ours:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 

@@ -17,8 +17,7 @@ from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers import rootfs
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.containers.rootfs import Bind
-from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended
-from tonnage.box.kubelet.volumes.mounted import Mounted
+from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended, Mounted
 from tonnage.errors import InvalidError
 
 BIND = "x\0--bind\0/\0/hostroot"

@@ -29,11 +29,10 @@ from tonnage.box.apiserver.storage.store import Store
 from tonnage.box.kubelet.containers import bubblewrap, rootfs
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.containers.env import Environment
-from tonnage.box.kubelet.containers.runtime import ContainerSpec
+from tonnage.box.kubelet.containers.runtime import ContainerSpec, Mounted
 from tonnage.box.kubelet.containers.spawn import join
 from tonnage.box.kubelet.volumes import subpaths
 from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes
-from tonnage.box.kubelet.volumes.mounted import Mounted
 from tonnage.box.kubelet.volumes.pod_certificates import Credential, PodCertificates
 from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
 from tonnage.errors import TonnageError

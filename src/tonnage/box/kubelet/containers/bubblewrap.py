@@ -39,7 +39,7 @@ from tonnage.box.kubelet.containers.process import (
     stat_fields,
 )
 from tonnage.box.kubelet.containers.rootfs import Bind
-from tonnage.box.kubelet.containers.runtime import ContainerSpec, FoundProcess, OnExit, RunningContainer
+from tonnage.box.kubelet.containers.runtime import ContainerSpec, FoundProcess, Mounted, OnExit, RunningContainer
 from tonnage.box.kubelet.containers.spawn import spawn
 from tonnage.box.kubelet.containers.stdio import Stdio
 from tonnage.box.kubelet.folder import make_folder, names, remove_tree
@@ -48,7 +48,6 @@ from tonnage.box.kubelet.images.image_user import Accounts
 from tonnage.box.kubelet.images.node_images import NO_IMAGES, NodeImages
 from tonnage.box.kubelet.images.tools import tools as image_tools
 from tonnage.box.kubelet.volumes import subpaths
-from tonnage.box.kubelet.volumes.mounted import Mounted
 from tonnage.errors import HostError, InvalidError, TonnageError, UnsupportedError
 from tonnage.host.encoding import encode
 from tonnage.host.iolimits import Cgroups

@@ -23,6 +23,7 @@ from tonnage.box.kubelet.containers.runtime import (
     Ended,
     FoundProcess,
     LostProcess,
+    Mounted,
     Process,
     RunningContainer,
     Runtime,
@@ -31,7 +32,6 @@ from tonnage.box.kubelet.images.node_images import ImageMissingError
 from tonnage.box.kubelet.probes import handler as handlers
 from tonnage.box.kubelet.probes.probe_state import ProbeKind, ProbeResult, ProbeSpec
 from tonnage.box.kubelet.probes.prober import ContainerProbes, Prober
-from tonnage.box.kubelet.volumes.mounted import Mounted
 from tonnage.errors import HostError, TonnageError
 
 log = logging.getLogger(__name__)

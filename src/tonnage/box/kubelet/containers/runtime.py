@@ -13,7 +13,6 @@ from typing import Protocol
 from tonnage.aio.clock import Clock, parse_rfc3339
 from tonnage.api.pods import Container, Pod
 from tonnage.box.kubelet.images.node_images import NO_IMAGES, NodeImages
-from tonnage.box.kubelet.volumes.mounted import Mounted
 
 OnExit = Callable[[], None]
 
@@ -31,6 +30,21 @@ class Ended:
     def why(self) -> str:
         """The reason of the terminated state."""
         return self.reason or ("Completed" if self.code == 0 else "Error")
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A mounted volume of a pod. path: a folder of this machine, or a device when block.
+
+    has_statfs: the numbers of its file system are those of the volume.
+    """
+
+    path: str
+    block: bool = False
+    read_only: bool = False
+    claim: str = ""
+    driver: str = ""
+    has_statfs: bool = False
 
 
 @dataclass(frozen=True)

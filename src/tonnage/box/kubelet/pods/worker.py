@@ -20,12 +20,11 @@ from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.containers import DEFAULT_GRACE, Containers
 from tonnage.box.kubelet.containers.env import Environment
 from tonnage.box.kubelet.containers.paths import Paths
-from tonnage.box.kubelet.containers.runtime import Runtime
+from tonnage.box.kubelet.containers.runtime import Mounted, Runtime
 from tonnage.box.kubelet.folder import names
 from tonnage.box.kubelet.pods import status as statuses
 from tonnage.box.kubelet.pods.eviction import EvictionManager
 from tonnage.box.kubelet.probes.prober import Prober
-from tonnage.box.kubelet.volumes.mounted import Mounted
 from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.box.kubelet.volumes.volumes import VolumeManager, VolumesError
 from tonnage.errors import ApiConflictError, ApiNotFoundError, NotFoundError, TonnageError

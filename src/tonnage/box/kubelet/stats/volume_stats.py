@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.paths import Paths
+from tonnage.box.kubelet.containers.runtime import Mounted
 from tonnage.box.kubelet.volumes import vol_data
-from tonnage.box.kubelet.volumes.mounted import Mounted
 from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
 from tonnage.csi.client.types import VolumeUse
 from tonnage.errors import TonnageError

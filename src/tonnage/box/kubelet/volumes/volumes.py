@@ -27,6 +27,7 @@ from tonnage.api.pods import Pod, Volume, claim_name
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import CSIDriver, CSIDriverSpec
 from tonnage.box.kubelet.containers.paths import IMAGE, Paths
+from tonnage.box.kubelet.containers.runtime import Mounted
 from tonnage.box.kubelet.folder import make_folder, remove_empty, remove_tree
 from tonnage.box.kubelet.volumes import fsgroup
 from tonnage.box.kubelet.volumes.attachments import Attachments
@@ -34,7 +35,6 @@ from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path
 from tonnage.box.kubelet.volumes.csi_volumes import CsiMounts, CsiVolume, MountError
 from tonnage.box.kubelet.volumes.expansion import Growing
 from tonnage.box.kubelet.volumes.flex_volumes import FlexVolume, FlexVolumes
-from tonnage.box.kubelet.volumes.mounted import Mounted
 from tonnage.box.kubelet.volumes.plugins import RegisteredDrivers
 from tonnage.box.kubelet.volumes.service_tokens import ServiceTokens
 from tonnage.box.kubelet.volumes.sources import ObjectSources

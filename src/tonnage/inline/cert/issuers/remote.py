@@ -26,7 +26,7 @@ ROOTS = "tonnage-issuers"
 """Name of the ConfigMap, in the agents' namespace, with the roots of the controller's issuers by name."""
 POD_NAMESPACE, POD_NAME, POD_UID = (f"tonnage.dev/pod-{word}" for word in ("namespace", "name", "uid"))
 PATIENCE = 45.0
-"""Seconds to wait in one call, unless told otherwise: the kubelet ends it after 120."""
+"""Seconds to wait in one call, the default: the kubelet ends it after 120."""
 _PUBLISHED_FOR = 300.0
 _POLL, _LONGEST_POLL = 0.05, 2.0
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tonnage.api.kinds import PODS
+from tonnage.box.kubelet.containers.runtime import Mounted
 from tonnage.box.kubelet.stats.volume_stats import FRESH, VolumeStats
-from tonnage.box.kubelet.volumes.mounted import Mounted
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 
