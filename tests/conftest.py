@@ -351,6 +351,10 @@ class Cluster:
             assert time.monotonic() < deadline, f"not so after {seconds:.0f} s: {what}"
             time.sleep(0.1)
 
+    def images(self) -> list[Path]:
+        """The files of its pools' volumes. Only pools are read: containers' folders go while they are."""
+        return sorted(self.data.glob("nodes/*/pools/*/*.img"))
+
     def capacities(self, storage_class: str = "tonnage-scratch") -> dict[str, str]:
         """Node -> published capacity, by the go-template of the issue."""
         template = '{{range .items}}{{.storageClassName}} {{.nodeTopology.matchLabels}} {{.capacity}}{{"\\n"}}{{end}}'

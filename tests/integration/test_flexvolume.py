@@ -75,7 +75,7 @@ def mounted(box: Cluster) -> list[str]:
 
 def volumes(box: Cluster) -> list[str]:
     """Files of the pool's volumes."""
-    return sorted(path.name for path in box.data.rglob("*.img"))
+    return [path.name for path in box.images()]
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ SNAPSHOT = "snapshot.storage.k8s.io"
 def _left(box: Cluster) -> list[str]:
     """Claims, volumes, files of the pools and mounts of pods."""
     objects = [item["metadata"]["name"] for item in box.get("pvc,pv,volumesnapshots")["items"]]
-    files = [str(path) for path in box.data.rglob("*.img")]
+    files = [str(path) for path in box.images()]
     mounts = Path(f"/proc/{box.pid()}/mounts").read_text().splitlines()
     return [*objects, *files, *(line for line in mounts if str(box.data) in line and "/pods/" in line)]
 
@@ -148,9 +148,7 @@ def _has_volumes(box: Cluster, count: int, *, pods: int | None = None) -> None:
         pvs = len(found) - sum(map(len, there.values()))
         ready = [p for p in there["Pod"] if p["status"]["phase"] in ("Running", "Succeeded")]
         numbers = (len(ready), len(there["Pod"]), len(there["PersistentVolumeClaim"]), pvs)
-        return numbers == (count,) * 4 and len(list(box.data.rglob("*.img"))) == (
-            pods if pods is not None else 2 * count
-        )
+        return numbers == (count,) * 4 and len(box.images()) == (pods if pods is not None else 2 * count)
 
     box.until(f"{count} pods have their volumes, and there are no others", holds)
 

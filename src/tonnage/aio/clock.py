@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import selectors
+import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -60,12 +65,22 @@ class LoopClock:
         await asyncio.sleep(seconds)
 
 
+_PATIENCE, _CHANCE = 2.0, 0.001
+"""Real seconds for which the time stands still for work in threads. Then the work counts as waiting for the time, and
+has a short chance to end at each step of it."""
+
+
 class _InstantSelector(selectors.DefaultSelector):
-    """A selector that polls sockets without waiting; an idle wait advances the loop's time instead."""
+    """A selector that polls sockets without waiting; an idle wait advances the loop's time instead.
+
+    While threads work for the loop, it waits for them: else a minute passes before a thread under load has begun.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        self.working: dict[object, bool] = {}
+        """Work in threads, and whether it may end without the time going on."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
@@ -73,16 +88,43 @@ class _InstantSelector(selectors.DefaultSelector):
             return ready
         if timeout is None:  # nothing is scheduled: only a socket or a thread can wake the loop
             return super().select(None)
+        if self.working:
+            if ready := super().select(_PATIENCE if any(self.working.values()) else _CHANCE):
+                return ready
+            self.working.update(dict.fromkeys(self.working, False))
         self.now += timeout
         return ready
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose sleeps take no time. Not for code that waits for threads with a timeout."""
+    """An event loop whose sleeps take no time. What it runs in threads takes none either, up to 2 real seconds."""
 
     def __init__(self) -> None:
         self._instant = _InstantSelector()
         super().__init__(self._instant)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]  # typeshed: Unpack
+        """As of any loop. The time stands still while the thread works, also when nothing awaits it any more."""
+        working, begun, ended = self._instant.working, threading.Event(), threading.Event()
+
+        def run() -> T:
+            begun.set()
+            try:
+                return func(*args)
+            finally:
+                ended.set()
+                with suppress(RuntimeError):  # the loop was closed meanwhile
+                    self.call_soon_threadsafe(forget, None)
+
+        def forget(_: object) -> None:
+            """Forget it once nothing more comes of it: its result has been set, or it was canceled and has ended."""
+            if work.done() and (ended.is_set() or not begun.is_set()):
+                working.pop(run, None)
+
+        working[run] = True
+        work = super().run_in_executor(executor, run)
+        work.add_done_callback(forget)
+        return work
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""

@@ -47,7 +47,7 @@ def running(cluster: Any) -> int:
 
 
 def images(cluster: Any) -> set[str]:
-    return {file.stem for file in cluster.data.glob("nodes/*/pools/*/*.img")}
+    return {file.stem for file in cluster.images()}
 
 
 def claimed(cluster: Any) -> set[str]:
@@ -107,7 +107,7 @@ def test_killed_while_pods_are_being_made(killed: Any, seed: int, request: pytes
         if len(answered) == last:
             os.kill(killed.pid(), signal.SIGKILL)
     applying.wait()
-    before = {file.stem: uuid_of(file) for file in killed.data.glob("nodes/*/pools/*/*.img")}
+    before = {file.stem: uuid_of(file) for file in killed.images()}
 
     killed.up()
 
@@ -119,7 +119,7 @@ def test_killed_while_pods_are_being_made(killed: Any, seed: int, request: pytes
     killed.until("all pods run", lambda: running(killed) == count)
     killed.until("pool and API agree", lambda: images(killed) == claimed(killed))
     assert len(claimed(killed)) == count
-    again = {file.stem: uuid_of(file) for file in killed.data.glob("nodes/*/pools/*/*.img")}
+    again = {file.stem: uuid_of(file) for file in killed.images()}
     assert not [name for name, uuid in before.items() if uuid and again.get(name, uuid) != uuid]
 
 
