@@ -48,7 +48,8 @@ CHECK: Mapping[str, Sequence[str]] = {
 """Three lanes on two cores: tests wait for timers, locks and processes."""
 _SOME_CHANCE = ("--kills", "200", "--cuts", "90", "--fuzz", "2000", "--pods", "60")
 QUICK: Mapping[str, Sequence[str]] = {
-    "real": (*_REAL, "-m", f"real and {_GUESTS_AND_GO}", _FEWER, *_SOME_CHANCE),
+    "real": (*_REAL, "--ignore=tests/crash", "-m", f"real and {_GUESTS_AND_GO}", _FEWER),
+    "crash": ("tests/crash", *_REAL, "-m", f"real and {_GUESTS_AND_GO}", _FEWER, *_SOME_CHANCE),
     "unit": ("-m", f"not real and {_GUESTS_AND_GO}", _FEWER),
 }
 _MACHINE = ("--files-with", r"mark\.(programs|campaign)")
