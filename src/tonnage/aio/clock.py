@@ -103,9 +103,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._instant = _InstantSelector()
         super().__init__(self._instant)
 
+    def hold(self) -> Callable[[], object]:
+        """Let the time stand still until the returned function is called, in the loop; at most 2 real seconds."""
+        key, working = object(), self._instant.working
+        working[key] = True
+        return lambda: working.pop(key, None)
+
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]  # typeshed: Unpack
         """As of any loop. The time stands still while the thread works, also when nothing awaits it any more."""
-        working, begun, ended = self._instant.working, threading.Event(), threading.Event()
+        release, begun, ended = self.hold(), threading.Event(), threading.Event()
 
         def run() -> T:
             begun.set()
@@ -119,9 +125,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         def forget(_: object) -> None:
             """Forget it once nothing more comes of it: its result has been set, or it was canceled and has ended."""
             if work.done() and (ended.is_set() or not begun.is_set()):
-                working.pop(run, None)
+                release()
 
-        working[run] = True
         work = super().run_in_executor(executor, run)
         work.add_done_callback(forget)
         return work
@@ -133,6 +138,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def advance(self, seconds: float) -> None:
         """Advance the time now, as if the running code had taken so long."""
         self._instant.now += seconds
+
+
+def hold_time() -> Callable[[], object]:
+    """Let virtual time stand still while a thread works, until the returned function is called; real time goes on."""
+    loop = asyncio.get_running_loop()
+    return loop.hold() if isinstance(loop, VirtualLoop) else _nothing
+
+
+def _nothing() -> None:
+    pass
 
 
 def rfc3339(seconds: float, *, micro: bool = False) -> str:

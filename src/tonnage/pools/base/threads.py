@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Generic, ParamSpec, TypeVar
 
+from tonnage.aio.clock import hold_time
 from tonnage.errors import HostError
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class _Job(Generic[R]):
         self.is_done = False
         self._work = work
         self._loop = asyncio.get_running_loop()
+        self._release = hold_time()
         self._waiting: asyncio.Future[None] | None = None
         self._result: list[R] = []
         self._failure: BaseException | None = None
@@ -82,6 +84,7 @@ class _Job(Generic[R]):
 
     def _tell(self) -> None:
         self.is_done = True
+        self._release()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
