@@ -48,7 +48,7 @@ class Subject:
 
     @property
     def file(self) -> str:
-        """Where its tests stand."""
+        """The file of its tests."""
         return self.tests.partition("::")[0]
 
     @property

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+import time
 
 import pytest
 
 from tonnage.errors import HostError
 from tonnage.pools.base.threads import Threads
+from tonnage.testing.clock import run_virtual
 
 
 async def test_result_and_failure() -> None:
@@ -21,6 +23,17 @@ async def test_result_and_failure() -> None:
     threads.close()
     assert await threads.run(int, "8") == 8
     threads.close()
+
+
+def test_virtual_time_stands_still_meanwhile() -> None:
+    async def main() -> float:
+        threads = Threads("t")
+        async with asyncio.timeout(3600):
+            await threads.run(time.sleep, 0.2)
+        threads.close()
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == 0.0
 
 
 async def test_cancelled_call_waits_for_its_work() -> None:
