@@ -55,7 +55,8 @@ def root(image: Image) -> Iterator[Path]:
     folder = image.file.parent / "root"
     folder.mkdir()
     for layer in layers(image):
-        layer.extractall(folder, filter="fully_trusted")
+        layer.extraction_filter = lambda member, _: member  # all of it; Python 3.11.2 has no argument for that
+        layer.extractall(folder)
     yield folder
     subprocess.run(["rm", "-rf", folder], check=True)
 
