@@ -66,7 +66,7 @@ class LoopClock:
 
 
 _PATIENCE, _CHANCE = 2.0, 0.001
-"""Real seconds for which the time stands still for work in threads. Then the work counts as waiting for the time, and
+"""Real seconds for which the time waits for work in threads. Then the work counts as waiting for the time, and
 has a short chance to end at each step of it."""
 
 
@@ -104,13 +104,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._instant)
 
     def hold(self) -> Callable[[], object]:
-        """Let the time stand still until the returned function is called, in the loop; at most 2 real seconds."""
+        """Let the time wait until the returned function is called, in the loop; at most 2 real seconds. Idempotent."""
         key, working = object(), self._instant.working
         working[key] = True
         return lambda: working.pop(key, None)
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]  # typeshed: Unpack
-        """As of any loop. The time stands still while the thread works, also when nothing awaits it any more."""
+        """As of any loop. The time waits for the thread's work, also when nothing awaits it any more."""
         release, begun, ended = self.hold(), threading.Event(), threading.Event()
 
         def run() -> T:
@@ -141,7 +141,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def hold_time() -> Callable[[], object]:
-    """Let virtual time stand still while a thread works, until the returned function is called; real time goes on."""
+    """Let virtual time wait for a thread's work until the returned function is called; no effect on real time."""
     loop = asyncio.get_running_loop()
     return loop.hold() if isinstance(loop, VirtualLoop) else _nothing
 
