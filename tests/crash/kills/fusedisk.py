@@ -14,7 +14,6 @@ import os
 import signal
 import stat
 import struct
-import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -75,7 +74,6 @@ class Disk:
         self._folder = folder
         self._log = log
         self._server = 0
-        self._connection = ""
 
     def start(self, content: Path, changes: Sequence[Event] = ()) -> None:
         """Serve a disk that has at the beginning what is in a file, which stays as it is, and then some changes."""
@@ -83,7 +81,6 @@ class Disk:
         options = f"fd={fd},rootmode=40000,user_id=0,group_id=0"
         try:
             libc.mount(b"disk", os.fsencode(self._folder), b"fuse", 0, options.encode())  # it cannot be read before
-            self._connection = _connection_of(self._folder)
             self._server = os.fork()
             if self._server == 0:
                 try:
@@ -102,31 +99,16 @@ class Disk:
         return os.stat(self._log).st_size if self._log is not None and self._log.exists() else 0
 
     def stop(self) -> None:
-        """Serve it no more. It must not be in use. Ends also while another mount namespace has a copy of the mount."""
-        mount.umount(self._folder, lazy=True)
-        if self._connection:
-            _abort(self._connection)
+        """Serve it no more. It must not be in use. Ends also while another mount namespace has a copy of the mount.
+
+        The connection ends with its server. Never by its number: that is given to the next disk, of another test, once
+        this one is unmounted.
+        """
         if self._server:
+            os.kill(self._server, signal.SIGKILL)
             os.waitpid(self._server, 0)
-        self._connection, self._server = "", 0
-
-
-def _connection_of(folder: Path) -> str:
-    """The kernel's name of the FUSE connection mounted on a folder: the minor number of its device."""
-    fields = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-    return [words[2] for words in fields if words[4] == str(folder)][-1].partition(":")[2]
-
-
-def _abort(connection: str) -> None:
-    """End a FUSE connection, whoever has it mounted. Idempotent. See Documentation/filesystems/fuse.rst."""
-    with tempfile.TemporaryDirectory() as control:
-        libc.mount(b"fusectl", os.fsencode(control), b"fusectl", 0, b"")
-        try:
-            (Path(control) / connection / "abort").write_text("1")
-        except FileNotFoundError:
-            pass  # unmounted everywhere
-        finally:
-            mount.umount(Path(control))
+        self._server = 0
+        mount.umount(self._folder, lazy=True)
 
 
 def _serve(fd: int, content: Path, changes: Sequence[Event], log: Path | None) -> None:
