@@ -247,6 +247,13 @@ ALLOWED: dict[str, Try] = {
     "tier of capacity": patch(
         f"{NODES}/power-1{DRY}", {"metadata": {"labels": {names.tier_label(names.SCRATCH_CLASS): "64Gi"}}}
     ),
+    "mark": patch(
+        f"{NODES}/power-1{DRY}",
+        {"metadata": {"annotations": {names.HISTORY: "x", names.DELETIONS_STOPPED: "older"}}},
+    ),
+    "rollback of a claim": patch(
+        f"{CLAIMS}/mine{DRY}", lambda w: {"metadata": {"annotations": {names.ROLLED_BACK: w.mine}}}
+    ),
     "start-up taint": patch(
         f"{NODES}/power-1{DRY}",
         [

@@ -508,6 +508,11 @@ REFUSED: dict[str, tuple[str, Try]] = {
         ONLY_TAINT,
         patch(f"{NODES}/power-1", {"metadata": {"annotations": {"alpha": "x"}}}),
     ),
+    "another's mark": (ONLY_TAINT, patch(f"{NODES}/power-2", {"metadata": {"annotations": {names.HISTORY: "x"}}})),
+    "its mark with another annotation": (
+        ONLY_TAINT,
+        patch(f"{NODES}/power-1", {"metadata": {"annotations": {names.HISTORY: "x", "alpha": "x"}}}),
+    ),
     "its node cordoned": (ONLY_TAINT, patch(f"{NODES}/power-1", {"spec": {"unschedulable": True}})),
     "another cordoned": (ONLY_TAINT, patch(f"{NODES}/power-2", {"spec": {"unschedulable": True}})),
     "its node's status": (RBAC, patch(f"{NODES}/power-1/status", {"status": {"capacity": {"x": "1"}}})),

@@ -57,6 +57,7 @@ def _agent_config(name: str, plan: BoxPlan, clusters: Sequence[str], kubelet: Pa
         former_clusters=tuple(former),
         kubelet=kubelet,
         flexvolume=plan.settings.flexvolume,
+        state=kubelet / "plugins" / names.DRIVER,
     )
 
 

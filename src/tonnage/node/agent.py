@@ -41,8 +41,10 @@ from tonnage.node.autogrow import Autogrow
 from tonnage.node.capacity.poller import ClassErrorEvents, Readings
 from tonnage.node.capacity.publisher import CapacityPublisher
 from tonnage.node.config.agent import AgentConfig
+from tonnage.node.deletions import Deletions
 from tonnage.node.growth import VolumeGrowth
 from tonnage.node.health import POLLS, VolumeHealth
+from tonnage.node.history import History
 from tonnage.node.orphans import Sweep
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner
@@ -209,6 +211,8 @@ class NodeAgent:
         classes = informers.of(STORAGE_CLASSES).cache
         faults = ClassErrorEvents(self._events, scope, clock)
         self.readings = Readings(drivers, classes, ledger, faults, clock, poll=config.poll)
+        volumes = informers.of(VOLUMES, labels=scope.selector).cache
+        self.history = History(client, self._events, clock, scope, volumes, config.state)
         self.context = NodeContext(
             client,
             self._events,
@@ -218,10 +222,11 @@ class NodeAgent:
             ledger,
             self.readings,
             informers.of(CLAIMS, labels=scope.selector).cache,
-            informers.of(VOLUMES, labels=scope.selector).cache,
+            volumes,
             classes,
             AttributesClasses(client, informers.of(ATTRIBUTES_CLASSES, optional=True)),
             ClaimTable(),
+            Deletions(client, self.history),
             binds=config.binding == "agent",
             guard_after=config.starvation_guard,
         )
@@ -237,7 +242,7 @@ class NodeAgent:
         self.groups = group_snapshotter(self.context, informers)
         self.reclaimer.on_lost = lambda: self.sweep.want()
         self.capacity = CapacityPublisher(client, informers, self._events, config, self.readings, clock)
-        self.sweep = Sweep(self.context, config, self.provisioner)
+        self.sweep = Sweep(self.context, config, self.provisioner, self.history)
         ledger.changed = self.capacity.wake
 
     def refresh(self) -> None:
@@ -298,6 +303,7 @@ class NodeAgent:
                 if self._taint is not None:
                     tasks.create_task(supervise("startup_taint", self._taint.run))
                 await self.provisioner.ready()  # no capacity is published before all reservations are known
+                tasks.create_task(supervise("history", self.history.run))
                 tasks.create_task(supervise("readings", self.readings.run))
                 tasks.create_task(supervise("provisioner", self.provisioner.run))
                 tasks.create_task(supervise("reclaimer", self.reclaimer.run))

@@ -1,11 +1,12 @@
 """Sweep: compares a driver's volumes with the cluster's PVs and claims.
 
-It deletes only two kinds of volume by itself. A leftover was never given to a claim: its claim still waits, but not for
-this node. The other kind was ephemeral with policy Delete; it has no PV of this node, and its claim is gone or got its
-volume elsewhere. Any other volume without a PV is an orphan. It stays and is reported, until a person adopts or purges
-it. All decisions use live reads, and only volumes of a minimum age that this cluster's agent made. A sweep that would
-delete many volumes stops and asks. In a cluster that returned to an older state, missing claims may be newer than that
-state: the sweep deletes nothing.
+It deletes only two kinds of volume by itself. A leftover was never handed over: by its record no pod ever had it and it
+was made empty, and its claim is gone, or waits for another node. The other kind was ephemeral with policy Delete and
+went with its pod: its PV and its claim are gone, and the API server's history shows that both were there. Any other
+volume without a PV is an orphan. It stays and is reported, until a person adopts or purges it. All decisions use live
+reads, and only volumes of a minimum age that this cluster's agent made. A sweep that would delete many volumes stops
+and asks. In a cluster that returned to an older state, missing claims may be newer than that state: the sweep deletes
+nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from tonnage.api.quantity import from_bytes
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import DriverInfo, claim_uid
 from tonnage.csi.client.types import CreatedVolume
-from tonnage.errors import TonnageError
+from tonnage.errors import PreconditionError, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.node.config.agent import AgentConfig
+from tonnage.node.history import History
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner
 from tonnage.observe import metrics
@@ -55,9 +57,14 @@ class Verdict(Enum):
     FOREIGN = "foreign"
     """Belongs to another cluster."""
     LEFTOVER = "leftover"
-    """No claim ever got it, or it was deleted with its pod: the sweep deletes it."""
+    """No claim needs it: the sweep deletes it, if no pod ever had it."""
+    GONE = "gone"
+    """Its ephemeral claim is gone: the sweep deletes it also after use, if it is proven that the claim was there."""
     ORPHAN = "orphan"
     """May hold data of a user: it stays."""
+
+
+_NEEDLESS = (Verdict.LEFTOVER, Verdict.GONE)
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,8 @@ class Sweep:
     It runs at start, after want(), and at intervals. want() reports that a PV vanished.
     """
 
-    def __init__(self, node: NodeContext, config: AgentConfig, provisioner: Provisioner) -> None:
+    def __init__(self, node: NodeContext, config: AgentConfig, provisioner: Provisioner, history: History) -> None:
+        self._history, self._deletions = history, node.deletions
         self._client, self._events, self._clock = node.client, node.events, node.clock
         self._scope, self._drivers = node.scope, node.drivers
         self._readings, self._provisioner = node.readings, provisioner
@@ -118,7 +126,7 @@ class Sweep:
                 async with asyncio.timeout(pause):
                     await self._wanted.wait()
             self._wanted.clear()
-            again = False
+            again = await self._is_older()
             for driver in self._drivers:
                 try:
                     again |= (await self.sweep(driver)).again
@@ -128,6 +136,17 @@ class Sweep:
             pause = AGE if again else self._every or None
             # Deletions come in groups, and each makes a PV vanish: one sweep serves them all.
             await self._clock.sleep(1.0)
+
+    async def _is_older(self) -> bool:
+        """Return whether the API server may be in an older state. Orphans are reported even so."""
+        try:
+            await self._history.check()
+        except PreconditionError:  # which says so in the log, once
+            return True
+        except TonnageError as failure:
+            log.warning("API server's history not read node=%s error=%s", self._scope.node, failure)
+            return True
+        return False
 
     async def sweep(self, driver: DriverInfo) -> Findings:
         """Sweep one driver once. Idempotent.
@@ -145,9 +164,9 @@ class Sweep:
                 continue
             verdict = await self._judge(volume, driver)
             found.again |= verdict is Verdict.YOUNG
-            if verdict is Verdict.LEFTOVER:
+            if verdict in _NEEDLESS and await self._may_delete(volume, driver, verdict):
                 leftovers.append(volume)
-            elif verdict is Verdict.ORPHAN and not await self._has_pv(volume, driver):
+            elif verdict in (Verdict.ORPHAN, *_NEEDLESS) and not await self._has_pv(volume, driver):
                 found.orphans.append(Orphan(driver.name, volume.id, volume.size, _claim_of(volume)))
         if await self._is_much(driver, listed, leftovers):
             found.asked = [v.id for v in leftovers]
@@ -189,13 +208,23 @@ class Sweep:
         claim = await read_claim(self._client, namespace, name, names.volume_name(claim_uid(volume)))
         goes_with_pod = record.get(names.PARAM_EPHEMERAL) == "true" and record.get(names.PARAM_RECLAIM) == "Delete"
         if claim is None:
-            return Verdict.LEFTOVER if goes_with_pod and not self._went_back else Verdict.ORPHAN
+            return Verdict.GONE if goes_with_pod and not self._went_back else Verdict.ORPHAN
         if claim.spec.volume_name:
-            # Bound on another node: this one was made too late. Otherwise it was used: its PV was deleted by force.
+            # Bound on another node: this one was made too late. Otherwise its PV was deleted by force.
             found = await find(self._client, VOLUMES, claim.spec.volume_name) if goes_with_pod else None
             return Verdict.LEFTOVER if found is not None and not driver.reaches(found) else Verdict.ORPHAN
         sent_here = claim.metadata.annotations.get(names.SELECTED_NODE) == self._scope.node
         return Verdict.WANTED if sent_here else Verdict.LEFTOVER
+
+    async def _may_delete(self, volume: CreatedVolume, driver: DriverInfo, verdict: Verdict) -> bool:
+        """Return whether a needless volume may be deleted: by its record, or by the API server's history."""
+        try:
+            if not await self._deletions.keeps_unused(driver, volume.id, copies=False):
+                return True
+            return verdict is Verdict.GONE and await self._history.has_seen(names.volume_name(claim_uid(volume)))
+        except PreconditionError as reason:
+            log.warning("volume not deleted volume=%s reason=%s", volume.id, reason)
+            return False
 
     async def _has_pv(self, volume: CreatedVolume, driver: DriverInfo) -> bool:
         """Return whether its PV was written after all PVs were listed."""
@@ -230,14 +259,26 @@ class Sweep:
         if not self._provisioner.block(uid):
             return False
         try:
-            if await self._judge(volume, driver) is not Verdict.LEFTOVER or await self._has_pv(volume, driver):
+            verdict = await self._judge(volume, driver)
+            if verdict not in _NEEDLESS or await self._has_pv(volume, driver):
                 return False
-            await driver.client.delete_volume(volume.id)
+            if not await self._delete(volume, driver, verdict):
+                return False
+        except PreconditionError as reason:
+            log.warning("volume not deleted volume=%s reason=%s", volume.id, reason)
+            return False
         finally:
             self._provisioner.unblock(uid)
-        log.warning("leftover volume removed volume=%s claim=%s", volume.id, _claim_of(volume))
         self._readings.want(driver.name, freed=True)
         return True
+
+    async def _delete(self, volume: CreatedVolume, driver: DriverInfo, verdict: Verdict) -> bool:
+        why = f"claim {_claim_of(volume)} does not need it"
+        if not await self._deletions.delete_unused(driver, volume.id, why, copies=False):
+            return True
+        if verdict is not Verdict.GONE:
+            return False
+        return await self._deletions.delete_with_pod(driver, volume.id, names.volume_name(claim_uid(volume)))
 
     async def _tell(self, driver: DriverInfo, found: Findings) -> None:
         before = self._found.get(driver.name, Findings())

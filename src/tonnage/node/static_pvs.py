@@ -47,7 +47,7 @@ class Publication(Reconciler[Key]):
     def __init__(self, node: NodeContext, informers: Informers) -> None:
         self._client, self._events, self._clock = node.client, node.events, node.clock
         self._scope, self._drivers, self._readings = node.scope, node.drivers, node.readings
-        self._volumes = node.volumes
+        self._volumes, self._deletions = node.volumes, node.deletions
         self._looked: dict[Key, float] = {}
         self._condition: dict[str, str] = {}
         super().__init__("publication", workers=2, backoff=Backoff(RETRY_START, RETRY_MAX))
@@ -126,10 +126,9 @@ class Publication(Reconciler[Key]):
             free = volume.spec.claim_ref is None and volume.status.phase == "Available"
             if not free or volume.metadata.deleting or volume.spec.persistent_volume_reclaim_policy != "Delete":
                 continue
-            meta = volume.metadata
             with suppress(ApiNotFoundError, ApiConflictError):  # gone, or claimed at this moment
-                await self._client.delete(VOLUMES, meta.name, uid=meta.uid, resource_version=meta.resource_version)
-                log.info("pre-provisioned volume deleted volume=%s class=%s", meta.name, volume.spec.storage_class_name)
+                why = f"no claim has it, and class {volume.spec.storage_class_name} has no such pool any more"
+                await self._deletions.delete_persistent_volume(volume, why, unchanged=True)
 
     async def _look_at_disks(self, driver: DriverInfo, key: Key) -> None:
         """Report published disks that vanished, were swapped, or are back.

@@ -165,6 +165,11 @@ ORPHANS = Gauge(
     "Orphans: volumes without a PersistentVolume, until a person adopts or purges them.",
     ["node", "pool"],
 )
+WENT_BACK = Gauge(
+    "tonnage_api_server_went_back",
+    "1 while volumes are not deleted because the API server may be in an older state, until a person says so.",
+    ["node"],
+)
 EPHEMERAL_CREATED = Counter(
     "ephemeral_volume_controller_create", "Claims made for ephemeral volumes, failures included."
 )

@@ -14,6 +14,8 @@ from tonnage.api import kinds, names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import Kind
 from tonnage.api.quantity import to_bytes
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.types import VolumeCapability
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.node.agent import NodeAgent, NodeDriver
@@ -37,7 +39,14 @@ class FakeNode:
 
     async def start_agent(self, **options: Any) -> NodeAgent:
         """Start an agent that works only when something happens. options: other fields of its AgentConfig."""
-        usual = {"cluster_uid": "cluster-1", "scope": "label", "capacity": "exact", "poll": 0, "sweep_every": 0}
+        usual: dict[str, Any] = {
+            "cluster_uid": "cluster-1",
+            "scope": "label",
+            "capacity": "exact",
+            "poll": 0,
+            "sweep_every": 0,
+        }
+        usual["state"] = self.folder
         config = AgentConfig(self.name, endpoints=tuple(self.driver.endpoints), **{**usual, **options})
         agent = NodeAgent(self.client, config, clock=LoopClock())
         self.driver.on_unstaged = agent.unstaged
@@ -86,6 +95,15 @@ class FakeNode:
     async def volumes(self) -> list[str]:
         """Names of the volumes in the pool."""
         return [volume.name for volume in await self.pool.list()]
+
+    async def use(self, volume: str) -> None:
+        """Stage a volume and unstage it again, as the kubelet does for a pod that ran."""
+        place = self.folder / "stage"
+        place.mkdir(exist_ok=True)
+        async with CsiClient(self.driver.endpoints[0]) as driver:
+            handle = f"{self.pool.name}/{volume}"
+            await driver.stage(handle, place, VolumeCapability())
+            await driver.unstage(handle, place)
 
     async def is_gone(self, kind: Kind[Any], name: str, namespace: str = "") -> bool:
         """Whether there is no such object."""

@@ -17,9 +17,9 @@ from tests.unit.content.server import Files, served
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.local import local_client
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.csi.driver.filling import CONTENT
 from tonnage.csi.errors import Code, CsiError
 from tonnage.host import mount
+from tonnage.pools.base.record import CONTENT
 from tonnage.testing.image_archive import LayerTar
 
 pytestmark = pytest.mark.real

@@ -6,11 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
-from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.client.types import ContentSource, VolumeCapability
+from tonnage.pools.base.record import STAGED
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim, MakePod
 from tonnage.testing.wait import Eventually
@@ -125,6 +127,64 @@ async def test_a_volume_whose_claim_still_waits_is_kept_here_and_removed_elsewhe
     await _grown_up(node, eventually)
     await _sweep(node)
     assert await node.volumes() == [(await node.claim("mine")).spec.volume_name]
+
+
+@pytest.mark.parametrize("node", ["node-2", ""])
+@pytest.mark.parametrize("kept", ["used", "restored"])
+async def test_a_volume_that_a_pod_had_stays_although_its_claim_waits_elsewhere(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, node: str, kept: str
+) -> None:
+    """As after the restore of a backup that is older than the binding."""
+    here = await make_node("10Gi")
+    claim = await make_claim("data", storageClassName="late")
+    record = {**_KEPT, **({names.UNDELETE: "3600"} if kept == "restored" else {})}
+    name = await _left_behind(here, claim.metadata.uid, claim="data", **record)
+    if kept == "used":
+        await here.use(name)
+    else:
+        await here.pool.discard(name)
+        await here.pool.restore(name)
+    if node:
+        await here.select("data", node=node)
+    await _grown_up(here, eventually)
+    found = await _sweep(here)
+    assert (found.removed, [o.id for o in found.orphans]) == ([], [f"scratch/{name}"])
+    await here.select("data")
+    await eventually(lambda: here.is_bound("data"))
+    assert await here.volumes() == [name], "the claim gets it when it comes back"
+
+
+async def test_a_copy_stays_although_no_pod_had_it(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    node = await make_node("10Gi")
+    claim = await make_claim("data", storageClassName="late")
+    await make_claim("mine", storageClassName="late")
+    await node.select("mine")
+    await eventually(lambda: node.is_bound("mine"))
+    source = (await node.claim("mine")).spec.volume_name
+    copy = names.volume_name(claim.metadata.uid)
+    parameters = {**_KEPT, names.CSI_PVC_NAME: "data", names.CSI_PVC_NAMESPACE: "default"}
+    parameters |= {names.CSI_PV_NAME: copy, names.PARAM_CLUSTER: "cluster-1"}
+    async with CsiClient(node.driver.endpoints[0]) as agent:
+        content = ContentSource(volume_id=f"scratch/{source}")
+        await agent.create_volume(copy, 5 * GIB, [VolumeCapability()], parameters=parameters, source=content)
+    await _grown_up(node, eventually)
+    found = await _sweep(node)
+    assert (found.removed, [o.id for o in found.orphans]) == ([], [f"scratch/{copy}"])
+
+
+async def test_a_volume_of_an_earlier_version_stays(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    node = await make_node("10Gi")
+    claim = await make_claim("data", storageClassName="late")
+    name = await _left_behind(node, claim.metadata.uid, claim="data", **_KEPT)
+    record = node.pool.backend.records.volumes[name]
+    owner = {key: value for key, value in record.owner.items() if key != STAGED}
+    node.pool.backend.write(structs.replace(record, owner=owner))
+    await _grown_up(node, eventually)
+    assert [o.id for o in (await _sweep(node)).orphans] == [f"scratch/{name}"]
 
 
 async def test_a_volume_whose_pv_was_removed_by_force_is_an_orphan(

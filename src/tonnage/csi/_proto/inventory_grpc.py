@@ -46,6 +46,10 @@ class ReclaimBase(abc.ABC):
     async def ReclaimVolume(self, stream: 'grpclib.server.Stream[tonnage.csi._proto.inventory_pb2.ReclaimVolumeRequest, tonnage.csi._proto.inventory_pb2.ReclaimVolumeResponse]') -> None:
         pass
 
+    @abc.abstractmethod
+    async def DeleteUnusedVolume(self, stream: 'grpclib.server.Stream[tonnage.csi._proto.inventory_pb2.DeleteUnusedVolumeRequest, tonnage.csi._proto.inventory_pb2.DeleteUnusedVolumeResponse]') -> None:
+        pass
+
     def __mapping__(self) -> typing.Dict[str, grpclib.const.Handler]:
         return {
             '/tonnage.v1.Reclaim/ReclaimVolume': grpclib.const.Handler(
@@ -53,6 +57,12 @@ class ReclaimBase(abc.ABC):
                 grpclib.const.Cardinality.UNARY_UNARY,
                 tonnage.csi._proto.inventory_pb2.ReclaimVolumeRequest,
                 tonnage.csi._proto.inventory_pb2.ReclaimVolumeResponse,
+            ),
+            '/tonnage.v1.Reclaim/DeleteUnusedVolume': grpclib.const.Handler(
+                self.DeleteUnusedVolume,
+                grpclib.const.Cardinality.UNARY_UNARY,
+                tonnage.csi._proto.inventory_pb2.DeleteUnusedVolumeRequest,
+                tonnage.csi._proto.inventory_pb2.DeleteUnusedVolumeResponse,
             ),
         }
 
@@ -65,6 +75,12 @@ class ReclaimStub:
             '/tonnage.v1.Reclaim/ReclaimVolume',
             tonnage.csi._proto.inventory_pb2.ReclaimVolumeRequest,
             tonnage.csi._proto.inventory_pb2.ReclaimVolumeResponse,
+        )
+        self.DeleteUnusedVolume = grpclib.client.UnaryUnaryMethod(
+            channel,
+            '/tonnage.v1.Reclaim/DeleteUnusedVolume',
+            tonnage.csi._proto.inventory_pb2.DeleteUnusedVolumeRequest,
+            tonnage.csi._proto.inventory_pb2.DeleteUnusedVolumeResponse,
         )
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tonnage/csi/_proto/inventory.proto\x12\ntonnage.v1\"\x12\n\x10ReadPoolsRequest\"\"\n\x11ReadPoolsResponse\x12\r\n\x05pools\x18\x01 \x01(\x0c\"6\n\x14ReclaimVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\"4\n\x15ReclaimVolumeResponse\x12\x0b\n\x03why\x18\x01 \x01(\t\x12\x0e\n\x06in_use\x18\x02 \x01(\x08\")\n\x14RestoreVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\"\x17\n\x15RestoreVolumeResponse2W\n\tInventory\x12J\n\tReadPools\x12\x1c.tonnage.v1.ReadPoolsRequest\x1a\x1d.tonnage.v1.ReadPoolsResponse\"\x00\x32\x61\n\x07Reclaim\x12V\n\rReclaimVolume\x12 .tonnage.v1.ReclaimVolumeRequest\x1a!.tonnage.v1.ReclaimVolumeResponse\"\x00\x32_\n\x05Trash\x12V\n\rRestoreVolume\x12 .tonnage.v1.RestoreVolumeRequest\x1a!.tonnage.v1.RestoreVolumeResponse\"\x00\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tonnage/csi/_proto/inventory.proto\x12\ntonnage.v1\"\x12\n\x10ReadPoolsRequest\"\"\n\x11ReadPoolsResponse\x12\r\n\x05pools\x18\x01 \x01(\x0c\"K\n\x19\x44\x65leteUnusedVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\x12\x0e\n\x06\x63opies\x18\x02 \x01(\x08\x12\x0b\n\x03\x61sk\x18\x03 \x01(\x08\")\n\x1a\x44\x65leteUnusedVolumeResponse\x12\x0b\n\x03why\x18\x01 \x01(\t\"6\n\x14ReclaimVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\"4\n\x15ReclaimVolumeResponse\x12\x0b\n\x03why\x18\x01 \x01(\t\x12\x0e\n\x06in_use\x18\x02 \x01(\x08\")\n\x14RestoreVolumeRequest\x12\x11\n\tvolume_id\x18\x01 \x01(\t\"\x17\n\x15RestoreVolumeResponse2W\n\tInventory\x12J\n\tReadPools\x12\x1c.tonnage.v1.ReadPoolsRequest\x1a\x1d.tonnage.v1.ReadPoolsResponse\"\x00\x32\xc8\x01\n\x07Reclaim\x12V\n\rReclaimVolume\x12 .tonnage.v1.ReclaimVolumeRequest\x1a!.tonnage.v1.ReclaimVolumeResponse\"\x00\x12\x65\n\x12\x44\x65leteUnusedVolume\x12%.tonnage.v1.DeleteUnusedVolumeRequest\x1a&.tonnage.v1.DeleteUnusedVolumeResponse\"\x00\x32_\n\x05Trash\x12V\n\rRestoreVolume\x12 .tonnage.v1.RestoreVolumeRequest\x1a!.tonnage.v1.RestoreVolumeResponse\"\x00\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,18 +35,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READPOOLSREQUEST']._serialized_end=68
   _globals['_READPOOLSRESPONSE']._serialized_start=70
   _globals['_READPOOLSRESPONSE']._serialized_end=104
-  _globals['_RECLAIMVOLUMEREQUEST']._serialized_start=106
-  _globals['_RECLAIMVOLUMEREQUEST']._serialized_end=160
-  _globals['_RECLAIMVOLUMERESPONSE']._serialized_start=162
-  _globals['_RECLAIMVOLUMERESPONSE']._serialized_end=214
-  _globals['_RESTOREVOLUMEREQUEST']._serialized_start=216
-  _globals['_RESTOREVOLUMEREQUEST']._serialized_end=257
-  _globals['_RESTOREVOLUMERESPONSE']._serialized_start=259
-  _globals['_RESTOREVOLUMERESPONSE']._serialized_end=282
-  _globals['_INVENTORY']._serialized_start=284
-  _globals['_INVENTORY']._serialized_end=371
-  _globals['_RECLAIM']._serialized_start=373
-  _globals['_RECLAIM']._serialized_end=470
-  _globals['_TRASH']._serialized_start=472
-  _globals['_TRASH']._serialized_end=567
+  _globals['_DELETEUNUSEDVOLUMEREQUEST']._serialized_start=106
+  _globals['_DELETEUNUSEDVOLUMEREQUEST']._serialized_end=181
+  _globals['_DELETEUNUSEDVOLUMERESPONSE']._serialized_start=183
+  _globals['_DELETEUNUSEDVOLUMERESPONSE']._serialized_end=224
+  _globals['_RECLAIMVOLUMEREQUEST']._serialized_start=226
+  _globals['_RECLAIMVOLUMEREQUEST']._serialized_end=280
+  _globals['_RECLAIMVOLUMERESPONSE']._serialized_start=282
+  _globals['_RECLAIMVOLUMERESPONSE']._serialized_end=334
+  _globals['_RESTOREVOLUMEREQUEST']._serialized_start=336
+  _globals['_RESTOREVOLUMEREQUEST']._serialized_end=377
+  _globals['_RESTOREVOLUMERESPONSE']._serialized_start=379
+  _globals['_RESTOREVOLUMERESPONSE']._serialized_end=402
+  _globals['_INVENTORY']._serialized_start=404
+  _globals['_INVENTORY']._serialized_end=491
+  _globals['_RECLAIM']._serialized_start=494
+  _globals['_RECLAIM']._serialized_end=694
+  _globals['_TRASH']._serialized_start=696
+  _globals['_TRASH']._serialized_end=791
 # @@protoc_insertion_point(module_scope)

@@ -52,6 +52,53 @@ class ReadPoolsResponse(_message.Message):
 Global___ReadPoolsResponse: _TypeAlias = ReadPoolsResponse  # noqa: Y015
 
 @_typing.final
+class DeleteUnusedVolumeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VOLUME_ID_FIELD_NUMBER: _builtins.int
+    COPIES_FIELD_NUMBER: _builtins.int
+    ASK_FIELD_NUMBER: _builtins.int
+    volume_id: _builtins.str
+    copies: _builtins.bool
+    """also a volume that was made with content"""
+    ask: _builtins.bool
+    """delete nothing, only say whether it would be"""
+    def __init__(
+        self,
+        *,
+        volume_id: _builtins.str = ...,
+        copies: _builtins.bool = ...,
+        ask: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "copies", b"copies", "volume_id", b"volume_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteUnusedVolumeRequest: _TypeAlias = DeleteUnusedVolumeRequest  # noqa: Y015
+
+@_typing.final
+class DeleteUnusedVolumeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WHY_FIELD_NUMBER: _builtins.int
+    why: _builtins.str
+    """why the volume stays, "" when it is gone, or would be"""
+    def __init__(
+        self,
+        *,
+        why: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteUnusedVolumeResponse: _TypeAlias = DeleteUnusedVolumeResponse  # noqa: Y015
+
+@_typing.final
 class ReclaimVolumeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -267,6 +267,15 @@ class CsiClient:
         answer = await self._call(self._reclaim.ReclaimVolume, request)
         return types.ReclaimState(answer.why, answer.in_use)
 
+    async def delete_unused_volume(self, volume_id: str, *, copies: bool = False, ask: bool = False) -> str:
+        """Delete a volume of tonnage's driver that no pod ever had, by its record. Idempotent.
+
+        copies: also one that was made with content. ask: delete nothing. Returns why it stays, "" for a volume that is
+        gone, or would be.
+        """
+        request = inventory_pb2.DeleteUnusedVolumeRequest(volume_id=volume_id, copies=copies, ask=ask)
+        return (await self._call(self._reclaim.DeleteUnusedVolume, request)).why
+
     async def restore_volume(self, volume_id: str) -> None:
         """Make a volume of a deleted one of tonnage's driver. Idempotent."""
         await self._call(self._trash.RestoreVolume, inventory_pb2.RestoreVolumeRequest(volume_id=volume_id))

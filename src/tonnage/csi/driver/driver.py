@@ -251,7 +251,8 @@ def group_lock(group: str) -> str:
 
 _LOCKED = frozenset(
     {"DeleteVolume", "NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume"}
-    | {"ControllerExpandVolume", "ControllerModifyVolume", "NodeExpandVolume", "ReclaimVolume", "RestoreVolume"}
+    | {"ControllerExpandVolume", "ControllerModifyVolume", "NodeExpandVolume"}
+    | {"ReclaimVolume", "RestoreVolume", "DeleteUnusedVolume"}
 )
 
 

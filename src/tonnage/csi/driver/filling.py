@@ -22,24 +22,22 @@ from tonnage.errors import AlreadyExistsError, BusyError, InvalidError, Precondi
 from tonnage.host import nofollow
 from tonnage.observe import metrics
 from tonnage.pools.base.contract import PoolVolume
+from tonnage.pools.base.record import CONTENT, FILLED, FILLING
 from tonnage.pools.base.threads import Threads
 from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
-CONTENT = "content"
-"""Key of a volume's owner record: `filling:DIGEST` or `filled:DIGEST`, the digest that of the content's text."""
 FOLDER = "filling"
 """Folder of the driver's state in which volumes are staged while they are filled."""
 PATIENCE = 5.0
 """Seconds for which a CreateVolume waits, less than callers wait for an answer."""
 _AT_ONCE = 4
-_FILLING, _FILLED = "filling:", "filled:"
 _IMAGE = ".image"
 
 
 def mark_of(content: ContentSpec) -> dict[str, str]:
     """What the owner record of a new volume says about its content."""
-    return {CONTENT: _FILLING + _digest(content)}
+    return {CONTENT: FILLING + _digest(content)}
 
 
 def _digest(content: ContentSpec) -> str:
@@ -56,7 +54,7 @@ def check(content: ContentSpec, *, block: bool) -> None:
 
 def check_empty(volume: PoolVolume) -> None:
     """Raises AlreadyExistsError for a volume whose content is not complete, requested without one."""
-    if volume.owner.get(CONTENT, "").startswith(_FILLING):
+    if volume.owner.get(CONTENT, "").startswith(FILLING):
         raise AlreadyExistsError(
             f"volume {volume.name} exists and its content is not complete, requested without content: delete the claim"
             " and make it again"
@@ -71,7 +69,7 @@ def check_filled(volume: PoolVolume) -> None:
 
 def is_filling(volume: PoolVolume) -> bool:
     """Whether the content of a volume is not complete."""
-    return volume.owner.get(CONTENT, "").startswith(_FILLING)
+    return volume.owner.get(CONTENT, "").startswith(FILLING)
 
 
 @dataclass(frozen=True)
@@ -126,9 +124,9 @@ class Fillings:
         """
         volume, wanted = filling.volume, _digest(filling.content)
         state = volume.owner.get(CONTENT, "")
-        if state == _FILLED + wanted:
+        if state == FILLED + wanted:
             return volume
-        if state.startswith(_FILLED):  # perhaps it is used already: nothing is emptied
+        if state.startswith(FILLED):  # perhaps it is used already: nothing is emptied
             raise AlreadyExistsError(
                 f"volume {volume.name} is filled already, with another content than {filling.content}: its Content was"
                 " changed meanwhile; undo that, or delete the claim and make it again"
@@ -154,11 +152,11 @@ class Fillings:
     async def _fill(self, filling: Filling, progress: Progress) -> PoolVolume:
         name, form = filling.volume.name, form_of(filling.content)
         try:
-            if filling.volume.owner.get(CONTENT) != _FILLING + _digest(filling.content):
+            if filling.volume.owner.get(CONTENT) != FILLING + _digest(filling.content):
                 await filling.pool.annotate(name, mark_of(filling.content))
             async with self._slot(name):
                 await self._fill_staged(filling, progress)
-            volume = await filling.pool.annotate(name, {CONTENT: _FILLED + _digest(filling.content)})
+            volume = await filling.pool.annotate(name, {CONTENT: FILLED + _digest(filling.content)})
         except TonnageError as failure:
             log.warning("volume not filled volume=%s content=%s error=%s", name, filling.content, failure)
             metrics.FILLED.labels(form, "failed").inc()
@@ -189,7 +187,7 @@ class Fillings:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with suppress(FileExistsError):
                 os.mkdir(place, 0o700)
-        await filling.pool.stage(filling.volume.name, place)
+        await filling.pool.stage(filling.volume.name, place, fills=True)
         try:
             await self._threads.run(_fill, filling, place, progress)
         finally:

@@ -35,7 +35,8 @@ class AgentConfig:
     not check for it. kubelet: the kubelet's directory, below which volumes are staged. poll: seconds between two
     GetCapacity calls that notice foreign use of the disk, 0 for none.
     sweep_every: seconds between two sweeps, 0 for sweeps only at start and after a loss. flexvolume: classes of
-    FlexVolume provisioners are served.
+    FlexVolume provisioners are served. state: the node's folder in which the agent remembers the API server's history,
+    None for none.
     """
 
     node_name: str
@@ -101,6 +102,7 @@ class AgentConfig:
     poll: float = 60.0
     sweep_every: float = 3600.0
     flexvolume: bool = False
+    state: Path | None = None
 
     @property
     def node_scope(self) -> NodeScope:

@@ -92,6 +92,11 @@ def merge(file: Values, given: Values, pools: Sequence[PoolConfig], *, node: str
     agent = option.read(AgentConfig, given, file)
     declare = declared_pools.read(file.get("declare", ()), driver.pools)
     flexvolume = own.get("flexvolume") is not None
-    following_agent = {"startup_taint": (driver.driver_name,), "kubelet": kubelet, "flexvolume": flexvolume}
+    following_agent = {
+        "startup_taint": (driver.driver_name,),
+        "kubelet": kubelet,
+        "flexvolume": flexvolume,
+        "state": driver.state,
+    }
     node_agent = AgentConfig(driver.node_name, **following_agent, **agent)
     return NodeConfig(driver, node_agent, declare=declare, **own)

@@ -17,6 +17,7 @@ from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.node.capacity.poller import Readings
+from tonnage.node.deletions import Deletions
 from tonnage.node.provisioner.state import ClaimTable
 
 
@@ -40,5 +41,6 @@ class NodeContext:
     classes: Cache[StorageClass]
     attributes: AttributesClasses
     table: ClaimTable
+    deletions: Deletions
     binds: bool = True
     guard_after: int = 0

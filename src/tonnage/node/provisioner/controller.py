@@ -36,6 +36,7 @@ from tonnage.node.provisioner.claim_group import GroupReserver
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.create import hand_over, provision
 from tonnage.node.provisioner.rejection import failed_text, report
+from tonnage.node.provisioner.reschedule import finish_rollback
 from tonnage.observe import metrics
 
 WORKERS = 100
@@ -164,6 +165,9 @@ class Provisioner:
     def _look_at(self, claim: PersistentVolumeClaim) -> None:
         uid = claim.metadata.uid
         state = self._table.of(uid)
+        if machine.is_rolled_back(claim) and not claim.metadata.deleting:
+            self._controller.enqueue(uid)
+            return
         if _is_done(claim):
             self._table.forget(uid)
             return
@@ -248,6 +252,8 @@ class Provisioner:
         if isinstance(action, machine.Examine):
             action = machine.step(state, replace(facts, plan=await self._examine(action.claim, state)))
         match action:
+            case machine.RollBack(claim):
+                await finish_rollback(self._node, claim)
             case machine.BindVolume(claim, volume):
                 await hand_over(self._node, claim, volume)
             case machine.Reject(claim, cause, message, seconds):

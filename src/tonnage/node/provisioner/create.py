@@ -92,7 +92,7 @@ async def _create(node: NodeContext, uid: str, creation: Creation) -> CreatedVol
             source=request.content,
             mutable_parameters=request.mutable,
         )
-        await _check_answer(driver, request, volume)
+        await _check_answer(node, driver, request, volume)
     except CsiError as failure:
         creation.is_filling = bool(request.filled_from) and failure.code is Code.ABORTED
         if creation.is_filling:
@@ -135,18 +135,18 @@ async def _report_if_slow(node: NodeContext, creation: Creation) -> None:
         node.events.normal(refer(CLAIMS, creation.claim), "Provisioning", text)
 
 
-async def _check_answer(driver: DriverInfo, request: ClaimRequest, volume: CreatedVolume) -> None:
+async def _check_answer(node: NodeContext, driver: DriverInfo, request: ClaimRequest, volume: CreatedVolume) -> None:
     """Check the created volume; delete one that is too small.
 
     Raises: CsiError that is not final.
     """
     if request.content is not None and volume.content is None:
-        await driver.client.delete_volume(volume.id)
+        await node.deletions.delete_unused(driver, volume.id, "it is empty, a copy was asked for", copies=True)
         raise CsiError(Code.ABORTED, "the driver made an empty volume, though a copy was asked for")
     if not volume.size or volume.size >= request.size:
         return
     log.error("volume too small driver=%s volume=%s size=%d", driver.name, volume.id, volume.size)
-    await driver.client.delete_volume(volume.id)
+    await node.deletions.delete_unused(driver, volume.id, "it is too small", copies=True)
     raise CsiError(Code.ABORTED, f"created volume capacity {volume.size} less than requested capacity {request.size}")
 
 
@@ -280,15 +280,15 @@ async def read_waiting(node: NodeContext, claim: PersistentVolumeClaim) -> Persi
 
 
 async def _delete_unwanted(node: NodeContext, uid: str, creation: Creation, volume: CreatedVolume) -> None:
-    """Delete an unwanted volume, unless it has a PV.
+    """Delete an unwanted volume, unless it has a PV, or a pod had it.
 
     A volume with a PV is reclaimed later. A PV of that name may belong to another node, where the claim got its volume.
     """
     created = await find(node.client, VOLUMES, creation.request.name)
     if created is None or not creation.driver.reaches(created):
         secrets = await read_secret(node.client, creation.request.secret)
-        await creation.driver.client.delete_volume(volume.id, secrets=secrets)
-        log.info("unwanted volume deleted volume=%s claim=%s", volume.id, creation.claim.key)
+        why = f"claim {creation.claim.key} no longer waits here"
+        await node.deletions.delete_unused(creation.driver, volume.id, why, copies=True, secrets=secrets)
     node.table.of(uid).end()
     node.ledger.removed(uid)
     node.readings.want(creation.driver.name, freed=True)

@@ -3,9 +3,11 @@
 Claims that no node fits must not cause a storm of writes. They are held ever longer before they are rescheduled.
 Meanwhile they are reserved if capacity becomes free here, or rescheduled early if another node has capacity.
 
-A claim of the group whose volume exists pins the pod to this node. It is rolled back (the claim is deleted) only under
-a guard: another claim of the pod, which only this agent can provision, is unbound and rejected. The scheduler then
-cannot place the pod, so nothing uses the volume. The rejection holds until the deletion is complete.
+A claim of the group whose volume exists pins the pod to this node. It is rolled back only if its volume was never
+staged, by the volume's record, and only under a guard: another claim of the pod, which only this agent can provision,
+is unbound and rejected, so the scheduler cannot place the pod. An annotation says that the claim is rolled back. Then
+the driver deletes the volume, which checks its record in the same call, then the claim is deleted; after a kill the
+annotation makes the next agent go on. The rejection holds until the claim is gone.
 """
 
 from __future__ import annotations
@@ -13,25 +15,35 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import CLAIMS, PODS
+from tonnage.api.matching import driver_volume
 from tonnage.api.origin import is_populated
 from tonnage.api.pods import Pod
 from tonnage.api.quantity import from_bytes
 from tonnage.capacity.ledger import ClaimReservation, Shortfall
 from tonnage.capacity.tier import PATIENT_FROM
 from tonnage.claims.bind import change, find, reschedules_of
-from tonnage.claims.node_scope import CapacitySource, is_ephemeral
+from tonnage.claims.node_scope import CapacitySource, DriverInfo, is_ephemeral
 from tonnage.csi.errors import CsiError
 from tonnage.errors import ApiConflictError, ApiNotFoundError, TonnageError, UnavailableError
 from tonnage.kube.client import refer
 from tonnage.node.provisioner import other_nodes, populator
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.create import is_pending, read_claim, read_waiting
-from tonnage.node.provisioner.state import LOOK_FROM, ClaimGroup, GroupRound, PodClaimGroup, Wait, stay
+from tonnage.node.provisioner.state import (
+    LOOK_FROM,
+    ClaimGroup,
+    GroupRound,
+    PodClaimGroup,
+    Wait,
+    is_rolled_back,
+    stay,
+)
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
@@ -273,25 +285,28 @@ async def _roll_back(node: NodeContext, attempt: GroupRound) -> bool:
     found, group = attempt.found, attempt.group
     if group.rollback is None:
         created = [c for key in found.claims if (c := node.claims.get(key)) and c.spec.volume_name]
-        going = [c for c in created if c.metadata.deleting]  # by us before a restart, or by somebody else
-        chosen = [c for c in created if _may_delete(node, c, found)]
+        going = [c for c in created if _is_going(c)]  # by us before a restart, or by somebody else
+        chosen = [c for c in created if _may_delete(node, c, found) and await _is_unused(node, c)]
         if chosen and not (attempt.pending and await _is_guarded(node, found, chosen, attempt.pending.values())):
             chosen = []
         if not chosen and not going:
             return True
         group.rollback = [*going, *chosen]
-        if not all([await _delete(node, claim) for claim in chosen]):
+        if not all([await _mark(node, claim) for claim in chosen]):
             group.rollback = None
             return False
-    group.rollback = [c for c in group.rollback if await read_claim(node, c) is not None]
+    now = [await read_claim(node, claim) for claim in group.rollback]
+    group.rollback = [claim for claim in now if claim is not None and _is_going(claim)]
     return not group.rollback
 
 
 def _may_delete(node: NodeContext, claim: PersistentVolumeClaim, found: PodClaimGroup) -> bool:
-    if claim.metadata.deleting or is_populated(claim):  # populating it again may take long
+    if _is_going(claim) or is_populated(claim):  # populating it again may take long
         return False
     if is_ephemeral(claim):
         return found.pod is not None and claim.metadata.controller_uid() == found.pod.uid
+    if (made := _made(node, claim)) is None or not made[0].default_pool:
+        return False  # another driver has no record that says whether a pod had the volume
     storage_class = node.classes.get(claim.spec.storage_class_name or "")
     return storage_class is not None and storage_class.parameters.get(names.ROLLBACK) == "true"
 
@@ -320,17 +335,67 @@ async def _pods(node: NodeContext, found: PodClaimGroup) -> list[Pod]:
     return [now] if now is not None else []
 
 
-async def _delete(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
-    """Delete a claim; return False if it changed and must be checked again."""
+def _is_going(claim: PersistentVolumeClaim) -> bool:
+    return claim.metadata.deleting or is_rolled_back(claim)
+
+
+def _made(node: NodeContext, claim: PersistentVolumeClaim) -> tuple[DriverInfo, str] | None:
+    """Return the driver and the handle of a claim's volume, None where the PV of this node is not (yet) seen."""
+    volume = node.volumes.get(claim.spec.volume_name)
+    found = driver_volume(volume) if volume is not None else None
+    driver = node.drivers.get(found[0]) if found is not None else None
+    return (driver, found[1]) if driver is not None and found is not None else None
+
+
+async def _is_unused(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
+    """Return whether no pod ever had the volume of a claim, as far as that is known."""
+    if (made := _made(node, claim)) is None:
+        return False
+    driver, handle = made
+    return not driver.default_pool or not await node.deletions.keeps_unused(driver, handle, copies=True)
+
+
+async def _mark(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
+    """Begin the rollback of a claim; return False if it changed and must be checked again."""
     meta = claim.metadata
+    note = {"metadata": {"annotations": {names.ROLLED_BACK: node.scope.node}}}
     try:
-        await node.client.delete(
-            CLAIMS, meta.name, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+        await node.client.patch(
+            CLAIMS, meta.name, note, meta.namespace, uid=meta.uid, resource_version=meta.resource_version
         )
     except ApiNotFoundError:
         return True
     except ApiConflictError as failure:
         log.info("claim not rolled back yet claim=%s reason=%s", claim.key, failure)
         return False
-    log.info("claim rolled back claim=%s", claim.key)
     return True
+
+
+async def finish_rollback(node: NodeContext, claim: PersistentVolumeClaim) -> None:
+    """Delete the volume of a claim that is rolled back, then the claim, or take the annotation off again. Idempotent.
+
+    Raises ApiError, CsiError, UnavailableError, PreconditionError: it is repeated then.
+    """
+    now = await read_claim(node, claim)
+    if now is None or now.metadata.deleting or not is_rolled_back(now):
+        return
+    if (made := _made(node, now)) is None:
+        raise UnavailableError(f"claim {now.key}: its PersistentVolume of this node is not seen yet")
+    driver, handle = made
+    if stays := await _use(node, now) or await node.deletions.delete_unused(
+        driver, handle, f"claim {now.key} is rolled back", copies=True
+    ):
+        log.warning("claim not rolled back claim=%s reason=%s", now.key, stays)
+        note = {"metadata": {"annotations": {names.ROLLED_BACK: None}}}
+        with suppress(ApiNotFoundError):
+            await node.client.patch(CLAIMS, now.metadata.name, note, now.metadata.namespace, uid=now.metadata.uid)
+        return
+    with suppress(ApiNotFoundError):
+        await node.deletions.delete_claim(now, f"node {node.scope.node} cannot serve its pod's other claims")
+
+
+async def _use(node: NodeContext, claim: PersistentVolumeClaim) -> str:
+    """Return which pod has a node and names the claim, "" for none. It may be placed since the rollback began."""
+    pods = (await node.client.list(PODS, claim.metadata.namespace)).items
+    users = (p.key for p in pods if p.spec.node_name and claim.metadata.name in p.claim_names())
+    return next((f"pod {key} has a node and uses it" for key in users), "")

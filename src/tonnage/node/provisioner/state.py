@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
+from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.meta import ObjectReference
 from tonnage.api.storage import StorageClass
@@ -240,6 +241,13 @@ class BindVolume:
 
 
 @dataclass(frozen=True)
+class RollBack:
+    """Delete the unused volume, then the claim, so that its pod can go elsewhere."""
+
+    claim: PersistentVolumeClaim
+
+
+@dataclass(frozen=True)
 class ReserveGroup:
     """Reserve capacity for the claim's group, or reschedule it."""
 
@@ -279,7 +287,12 @@ class Reserved:
     uids: tuple[str, ...] = ()
 
 
-Action = Forget | Examine | Create | BindVolume | ReserveGroup | Reschedule | Reject
+Action = Forget | Examine | Create | BindVolume | RollBack | ReserveGroup | Reschedule | Reject
+
+
+def is_rolled_back(claim: PersistentVolumeClaim) -> bool:
+    """Return whether the rollback of a claim has begun."""
+    return bool(claim.metadata.annotations.get(names.ROLLED_BACK))
 
 
 def step(state: ClaimState, facts: Facts) -> Action:
@@ -289,6 +302,8 @@ def step(state: ClaimState, facts: Facts) -> Action:
         return Forget()  # the end of the sweep enqueues it again
     if state.creation is not None:
         return Create(state.creation)  # even if the claim is deleted: until the outcome is known
+    if claim is not None and is_rolled_back(claim) and not claim.metadata.deleting:
+        return RollBack(claim)
     if claim is None or state.is_bound(facts.now):
         return Forget()
     if facts.volume is not None:

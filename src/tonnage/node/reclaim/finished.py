@@ -170,11 +170,10 @@ class FinishedReclaimer(Reconciler[str]):
     ) -> None:
         assert volume.spec.csi is not None
         text = f"{cause}, and class {volume.spec.storage_class_name} has {names.RECLAIM_FINISHED}"
-        state = await driver.client.reclaim_volume(volume.spec.csi.volume_handle, text)
+        state = await self._node.deletions.delete_data(driver, volume.spec.csi.volume_handle, volume, text)
         label = volume.spec.storage_class_name
         metrics.RECLAIMED.labels(label).inc()
         metrics.RECLAIMED_BYTES.labels(label).inc(capacity(volume))
-        log.info("data of a finished pod deleted volume=%s driver=%s", volume.metadata.name, driver.name)
         self._node.readings.want(driver.name, freed=True)
         await self._record(volume, claim, state.why)
 

@@ -41,7 +41,7 @@ class Reclaimer(Reconciler[str]):
     def __init__(self, node: NodeContext, informers: Informers) -> None:
         self._client, self._events, self._node = node.client, node.events, node.scope.node
         self._drivers, self._readings, self._clock = node.drivers, node.readings, node.clock
-        self._volumes, self._classes = node.volumes, node.classes
+        self._volumes, self._classes, self._deletions = node.volumes, node.classes, node.deletions
         self._gone: dict[str, PersistentVolume] = {}  # vanished while Released, before their volumes were deleted
         self.on_lost: Callable[[], None] = lambda: None
         """Called when a PV vanished whose volume we have not deleted."""
@@ -164,7 +164,7 @@ class Reclaimer(Reconciler[str]):
             self._deleted.add(uid)
         if not volume.metadata.deleting:
             try:
-                await self._client.delete(VOLUMES, volume.metadata.name, uid=uid)
+                await self._deletions.delete_persistent_volume(volume, "its volume is deleted")
             except (ApiNotFoundError, ApiConflictError):  # gone, or created again by somebody
                 return
         if _ours(volume):
@@ -172,8 +172,7 @@ class Reclaimer(Reconciler[str]):
 
     async def _delete_volume(self, volume: PersistentVolume, driver: DriverInfo) -> None:
         for handle in await self._handles(volume, driver):
-            await driver.client.delete_volume(handle, secrets=await self._secrets(volume))
-        log.info("volume deleted volume=%s driver=%s", volume.metadata.name, driver.name)
+            await self._deletions.delete_released(driver, handle, volume, await self._secrets(volume))
         self._readings.want(driver.name, freed=True)
 
     async def _secrets(self, volume: PersistentVolume) -> dict[str, str]:

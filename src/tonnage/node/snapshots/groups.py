@@ -220,8 +220,8 @@ class _GroupSnapshots:
     async def _delete_group(
         self, content: VolumeGroupSnapshotContent, driver: DriverInfo, handle: str, ids: list[str]
     ) -> None:
-        await driver.client.delete_group_snapshot(handle, ids, secrets=await self._secrets(content, driver))
-        log.info("group snapshot deleted content=%s group=%s driver=%s", content.key, handle, driver.name)
+        secrets = await self._secrets(content, driver)
+        await self._node.deletions.delete_snapshots(driver, handle, content, secrets, members=ids)
         self._node.readings.want(driver.name, freed=True)
 
     async def _unrecorded(self, content: VolumeGroupSnapshotContent, driver: DriverInfo) -> tuple[str, list[str]]:

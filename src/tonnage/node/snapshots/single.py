@@ -182,8 +182,7 @@ class _Snapshots:
 
     async def undo(self, content: VolumeSnapshotContent, driver: DriverInfo, made: types.ListedSnapshot) -> None:
         if not await self._other_users(content, made.id):
-            await driver.client.delete_snapshot(made.id, secrets=await self._secrets(content, driver))
-            log.info("snapshot deleted, its content is gone content=%s snapshot=%s", content.key, made.id)
+            await self._node.deletions.delete_snapshots(driver, made.id, content, await self._secrets(content, driver))
 
     # Deletion
 
@@ -209,8 +208,7 @@ class _Snapshots:
                 raise InUseError(
                     f"snapshot {handle} is also that of VolumeSnapshot {user.namespace}/{user.name}; delete that first"
                 )
-        await driver.client.delete_snapshot(handle, secrets=secrets)
-        log.info("snapshot deleted content=%s snapshot=%s driver=%s", content.key, handle, driver.name)
+        await self._node.deletions.delete_snapshots(driver, handle, content, secrets)
         self._node.readings.want(driver.name, freed=True)
 
     async def _unrecorded(self, content: VolumeSnapshotContent, driver: DriverInfo, secrets: dict[str, str]) -> str:

@@ -21,10 +21,19 @@ def check(view: View) -> Iterator[Finding]:
         return
     known = {names.label_value(name): name for name in view.node_names}
     found = [finding for volume in view.our_volumes for finding in _volume(view, volume, known)]
-    found += _abnormal(view)
+    found += [*_abnormal(view), *_stopped(view)]
     yield from found
     if not found:
         yield ok(_CHECK, "volumes", f"{len(view.our_volumes)}, each on an existing node, none waits for deletion")
+
+
+def _stopped(view: View) -> Iterator[Finding]:
+    """Nodes whose agent deletes nothing, since the API server may be in an older state."""
+    for node in view.nodes:
+        if why := node.metadata.annotations.get(names.DELETIONS_STOPPED):
+            text = f"its volumes are not deleted, the API server may be in an older state: {why[:300]}"
+            command = f"kubectl annotate node {node.metadata.name} {names.DELETIONS_STOPPED}-"
+            yield fail(_CHECK, node.metadata.name, text, f"look at its orphans, then {command}")
 
 
 def _abnormal(view: View) -> Iterator[Finding]:

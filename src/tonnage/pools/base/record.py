@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from tonnage.aio.clock import rfc3339
 from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, UnavailableError
 from tonnage.pools.base.contract import PoolVolume, Snapshot, VolumeOrigin, VolumeRequest, VolumeState, check_name
 from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, erase_of, read_mkfs_options, reserve_of
@@ -23,6 +24,13 @@ UNDELETE = "tonnage.dev/undelete"
 """Key of a volume's owner record: seconds for which it stays as trash after its deletion."""
 TRASHED = "trashed"
 """Key of a volume's owner record: when it was deleted, in seconds since the epoch. Only trash has it."""
+STAGED = "staged"
+"""Key of a volume's owner record: when it was first staged, in seconds since the epoch; "" before that.
+
+Earlier versions did not write it."""
+CONTENT = "content"
+"""Key of a volume's owner record: `filling:DIGEST` or `filled:DIGEST`, the digest that of the content's text."""
+FILLING, FILLED = "filling:", "filled:"
 T = TypeVar("T", bound=msgspec.Struct)
 FORMAT = 2
 _UNSEALED = 1
@@ -81,6 +89,26 @@ class VolumeRecord(msgspec.Struct, frozen=True):
         return seconds_of(self.owner, UNDELETE)
 
     @property
+    def use(self) -> str:
+        """Why it may hold data of a pod, "" where no pod ever had it.
+
+        The first stage is recorded before anything is mounted, so only an empty mark proves that there was none.
+        """
+        if (staged := self.owner.get(STAGED)) == "":
+            return ""
+        if staged is None:
+            return "its record is of an earlier version, which did not write when a volume was first staged"
+        return f"it was first staged at {rfc3339(seconds_of(self.owner, STAGED))}"
+
+    @property
+    def content(self) -> str:
+        """What it was made with, "" for a volume that was empty."""
+        if self.source is not None:
+            return f"it is a copy of {self.source}"
+        is_filled = self.from_folder or self.owner.get(CONTENT, "").startswith(FILLED)
+        return "it was filled when it was made" if is_filled else ""
+
+    @property
     def source(self) -> VolumeOrigin | None:
         """The snapshot or volume that it was copied from."""
         return VolumeOrigin(self.from_snapshot, self.from_volume) if self.from_snapshot or self.from_volume else None
@@ -106,7 +134,7 @@ class VolumeRecord(msgspec.Struct, frozen=True):
             fstype=self.fstype,
             state=VolumeState(self.state),
             parameters=self.parameters,
-            owner=self.owner,
+            owner={key: value for key, value in self.owner.items() if key != STAGED},
             created=self.created,
             source=self.source,
             pending=self.pending,
@@ -245,7 +273,7 @@ def new_record(
         block=request.block,
         fstype=fstype,
         parameters=dict(parameters),
-        owner=dict(request.owner),
+        owner={**request.owner, STAGED: ""},
         created=created,
         from_snapshot=source.snapshot,
         from_volume=source.volume,

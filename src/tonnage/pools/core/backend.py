@@ -142,6 +142,10 @@ class Mounts(ABC):
         A formatted volume that does not mount is an error, never a reason to format. Raises AlreadyExistsError.
         """
 
+    def writes_record(self, record: VolumeRecord) -> bool:
+        """Whether stage() writes this record before anybody can use the volume: with the state formatted."""
+        return False
+
     @abstractmethod
     def unstage(self, name: str, path: Path) -> None:
         """Undo stage; success when nothing is there, also for an unknown volume."""

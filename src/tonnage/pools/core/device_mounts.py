@@ -79,6 +79,9 @@ class DeviceMounts(Mounts):
         if record.pending and "ro" not in options:
             self._grow(record, device)
 
+    def writes_record(self, record: VolumeRecord) -> bool:
+        return record.state == "new"
+
     def grow_used(self, record: VolumeRecord) -> VolumeRecord:
         """Grow the file system of a mounted volume; return its record.
 

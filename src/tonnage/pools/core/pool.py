@@ -49,7 +49,7 @@ from tonnage.pools.base.contract import (
     unsupported,
 )
 from tonnage.pools.base.parameters import IOPS, changed, check_modifiable, erase_of, reserve_of, source_of
-from tonnage.pools.base.record import TRASHED, UNDELETE, VolumeRecord
+from tonnage.pools.base.record import STAGED, TRASHED, UNDELETE, VolumeRecord
 from tonnage.pools.base.threads import SharedCommit, Threads
 from tonnage.pools.core import trash
 from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, fstype_of
@@ -219,6 +219,24 @@ class Pool:
                 return
         await self._delete_now(name)
 
+    async def delete_unused(self, name: str, *, copies: bool, ask: bool = False) -> str:
+        """Delete a volume that no pod ever had, by its record; an unknown one is success.
+
+        copies: also one that was made with content. ask: delete nothing, only say why not. Returns why it stays, "" for
+        a volume that is gone, or would be. Raises PreconditionError while it is in use.
+        """
+        async with self._locks.hold(name):
+            self.backend.check_open()
+            record = self.backend.records.volumes.get(name)
+            if record is None:
+                self.backend.records.check_damaged(name)
+                return ""
+            if why := record.use or ("" if copies else record.content):
+                return f"volume {name} stays: {why}"
+            if not ask:
+                await self._delete_locked(name)
+            return ""
+
     async def _delete_now(self, name: str) -> None:
         async with self._locks.hold(name):
             await self._delete_locked(name)
@@ -336,6 +354,8 @@ class Pool:
         restored = structs.replace(
             record, owner={k: v for k, v in record.owner.items() if k not in (TRASHED, trash.EPHEMERAL)}
         )
+        if restored.owner.get(STAGED) == "":  # somebody wants it: no sweep may delete it
+            restored.owner[STAGED] = str(self._clock.time())
         self.backend.restore(record)
         try:
             self.backend.write(restored)
@@ -449,10 +469,23 @@ class Pool:
         capacity = self.backend.capacity(fstype, parameters, block=block)
         return reservation.left(capacity, reserve, step=self.features.step)
 
-    async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
-        """Stage a volume at the directory path, as Mounts.stage. options: mount options, checked by the caller."""
+    async def stage(self, name: str, path: Path, *, options: Sequence[str] = (), fills: bool = False) -> None:
+        """Stage a volume at the directory path, as Mounts.stage. options: mount options, checked by the caller.
+
+        fills: the driver itself fills it there; else the first stage is recorded, durable before anything is mounted.
+        """
         async with self._locks.hold(name):
-            await self._run(self.backend.mounts.stage, self.backend.record(name), path, options)
+            record = self.backend.record(name)
+            if record.owner.get(STAGED) == "" and not fills and not is_inline(record.owner):
+                record = await self._mark_staged(record)
+            await self._run(self.backend.mounts.stage, record, path, options)
+
+    async def _mark_staged(self, record: VolumeRecord) -> VolumeRecord:
+        """Record the first stage, in the write of stage() itself where that writes the record."""
+        marked = structs.replace(record, owner={**record.owner, STAGED: str(self._clock.time())})
+        if not self.backend.mounts.writes_record(record):
+            await self._run_and_commit(self.backend.write, marked)
+        return marked
 
     async def in_use(self, name: str) -> bool:
         """Whether a volume is mounted or attached, if only for a moment. Raises NotFoundError."""

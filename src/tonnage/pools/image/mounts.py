@@ -69,6 +69,9 @@ class ImageMounts(Mounts):
         if record.pending and "ro" not in options:
             self._grow(record, path)
 
+    def writes_record(self, record: VolumeRecord) -> bool:
+        return record.state == "new" and not record.block
+
     def _mount(self, record: VolumeRecord, image: Path, fd: int, path: Path, options: Sequence[str]) -> VolumeRecord:
         """Mount a locked image, formatted before if it is new; return its record."""
         if record.state == "new":

@@ -77,6 +77,9 @@ class StaticMounts(Mounts):
                 )
             mount.bind(disk.path, path, options=("nodev", *options))
 
+    def writes_record(self, record: VolumeRecord) -> bool:
+        return record.state == "new"
+
     def unstage(self, name: str, path: Path) -> None:
         unstage(path)
 

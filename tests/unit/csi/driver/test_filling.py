@@ -21,9 +21,10 @@ from tonnage.content.spec import FolderSpec, UrlSpec, encode
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.csi.driver.filling import CONTENT, Fillings
+from tonnage.csi.driver.filling import Fillings
 from tonnage.csi.errors import Code, CsiError
 from tonnage.pools.base.parameters import SOURCE
+from tonnage.pools.base.record import CONTENT
 from tonnage.pools.fake import FEATURES, FakePool
 
 MI = 1 << 20

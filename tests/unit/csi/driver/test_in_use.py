@@ -27,8 +27,8 @@ class Held(FakePool):
         self.staged: set[str] = set()
         self.looked: asyncio.Queue[None] = asyncio.Queue()
 
-    async def stage(self, name: str, path: Path, *, options: Sequence[str] = ()) -> None:
-        await super().stage(name, path, options=options)
+    async def stage(self, name: str, path: Path, *, options: Sequence[str] = (), fills: bool = False) -> None:
+        await super().stage(name, path, options=options, fills=fills)
         self.staged.add(name)
 
     async def unstage(self, name: str, path: Path) -> None:

@@ -29,5 +29,6 @@ def context(**parts: Any) -> NodeContext:
         "classes": Cache(),
         "attributes": None,
         "table": ClaimTable(),
+        "deletions": None,
     }
     return NodeContext(**cast("Any", {**own, **parts}))

@@ -15,9 +15,10 @@ from tests.unit.node.conftest import AllEvents
 from tonnage.api import kinds
 from tonnage.content.access import Progress, StoppedError
 from tonnage.csi.driver import filling
-from tonnage.csi.driver.filling import CONTENT, Filling
+from tonnage.csi.driver.filling import Filling
 from tonnage.errors import InvalidError
 from tonnage.pools.base.parameters import SOURCE
+from tonnage.pools.base.record import CONTENT
 from tonnage.pools.fake import FEATURES, FakePool
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim
@@ -76,6 +77,7 @@ async def test_it_is_bound_once_it_is_filled_with_no_more_writes(
 ) -> None:
     fills.may_end.set()
     await content(node)
+    await asyncio.sleep(5)  # the agent's mark is in the Node
     writes = []
     for name, more in (("plain", {}), ("filled", DATA_SOURCE)):
         await make_claim(name, "2Gi", storageClassName="late", **more)

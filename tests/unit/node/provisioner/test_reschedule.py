@@ -393,6 +393,72 @@ async def test_a_class_may_allow_that_persistent_volumes_are_given_back(
     await eventually(leaving)
 
 
+async def _loose_pair(node: FakeNode, make_class: MakeClass, make_claim: MakeClaim, eventually: Eventually) -> str:
+    """Two claims that a pod needs, one of which has its volume here; they may be rolled back."""
+    await make_class("loose", parameters={names.ROLLBACK: "true"})
+    for claim in ("one", "two"):
+        await make_claim(claim, "6Gi", storageClassName="loose")
+    await node.select("one")
+    await eventually(lambda: node.is_bound("one"))
+    await _note(node, "one", "two")
+    return (await node.claim("one")).spec.volume_name
+
+
+async def test_a_volume_that_a_pod_had_is_never_given_back(
+    make_node: MakeNode, make_class: MakeClass, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    node = await make_node("10Gi")
+    volume = await _loose_pair(node, make_class, make_claim, eventually)
+    await node.use(volume)
+    await node.select("two")
+    await eventually(_sent_back(node, "two"))
+    await asyncio.sleep(600)
+    claim = await node.claim("one")
+    assert not claim.metadata.deleting
+    assert names.ROLLED_BACK not in claim.metadata.annotations
+    assert await node.volumes() == [volume]
+
+
+async def test_a_volume_that_a_pod_got_meanwhile_is_not_given_back(
+    make_node: MakeNode, make_class: MakeClass, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    """As when the agent was killed after it had chosen the claim, and came back much later."""
+    node = await make_node("10Gi")
+    volume = await _loose_pair(node, make_class, make_claim, eventually)
+    await node.kill_agent()
+    await node.use(volume)
+    note = {"metadata": {"annotations": {names.ROLLED_BACK: "node-1"}}}
+    await node.client.patch(kinds.CLAIMS, "one", note, "default")
+    await node.start_agent()
+
+    async def is_let_go() -> bool:
+        return names.ROLLED_BACK not in (await node.claim("one")).metadata.annotations
+
+    await eventually(is_let_go)
+    assert not (await node.claim("one")).metadata.deleting
+    assert await node.volumes() == [volume]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_rollback_that_was_killed_goes_on_although_the_pod_would_fit_now(
+    make_node: MakeNode, make_class: MakeClass, make_claim: MakeClaim, eventually: Eventually, *, is_deleted: bool
+) -> None:
+    node = await make_node("10Gi")
+    volume = await _loose_pair(node, make_class, make_claim, eventually)
+    await node.kill_agent()
+    note = {"metadata": {"annotations": {names.ROLLED_BACK: "node-1"}}}
+    await node.client.patch(kinds.CLAIMS, "one", note, "default")
+    if is_deleted:
+        await node.pool.delete(volume)
+    await node.start_agent()
+
+    async def leaving() -> bool:
+        return (await node.claim("one")).metadata.deleting
+
+    await eventually(leaving)
+    assert await node.volumes() == []
+
+
 async def test_many_pods_that_fit_exactly_all_start(
     make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
 ) -> None:

@@ -8,6 +8,7 @@ from tests.unit.ops.doctor.broken import Broken, assert_found
 from tests.unit.ops.doctor.conftest import NOW, Ward
 
 from tonnage.aio.clock import rfc3339
+from tonnage.api import names
 from tonnage.api.core import Event, PersistentVolumeClaim
 from tonnage.ops.doctor import volumes
 from tonnage.ops.doctor.finding import Level
@@ -42,6 +43,17 @@ def test_one_that_is_removed_just_now(ward: Ward) -> None:
     ward.volume("v", "n1", phase="Released", deletionTimestamp=rfc3339(NOW - 2))
 
     assert {f.level for f in volumes.check(ward.view)} == {Level.OK}
+
+
+def test_a_node_whose_agent_deletes_nothing(ward: Ward) -> None:
+    (node,) = [node for node in ward.view.nodes if node.metadata.name == "n1"]
+    notes = {names.DELETIONS_STOPPED: "it wrote another mark"}
+    stopped = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, annotations=notes))
+    ward.view.nodes = [stopped if found is node else found for found in ward.view.nodes]
+    (found,) = [finding for finding in volumes.check(ward.view) if finding.level is FAIL]
+    assert found.about == "n1"
+    assert "it wrote another mark" in found.text
+    assert found.todo.endswith("kubectl annotate node n1 tonnage.dev/deletions-stopped-")
 
 
 def _health(reason: str, uid: str, second: int) -> Event:

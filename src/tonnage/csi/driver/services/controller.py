@@ -37,6 +37,7 @@ from tonnage.errors import (
 )
 from tonnage.pools.base.contract import Capacity, PoolVolume, VolumeOrigin, VolumeRequest, VolumeState, is_inline
 from tonnage.pools.base.parameters import LIMITS
+from tonnage.pools.base.record import CONTENT
 from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -117,7 +118,7 @@ class ControllerService:
             place = self._driver.state / fillings.FOLDER / name
             filling = Filling(selection.pool, volume, content, self._driver.access, dict(request.secrets), place)
             volume = await self._driver.fillings.finish(filling)
-        elif source is None and fillings.CONTENT in volume.owner:
+        elif source is None and CONTENT in volume.owner:
             fillings.check_empty(volume)
         return csi_pb2.CreateVolumeResponse(volume=self._volume(selection.pool, name, volume))
 

@@ -1,7 +1,9 @@
-"""The Reclaim service: deletes the data of a volume that no pod can use again, while its PersistentVolume stays.
+"""The Reclaim service: deletions of which the volume itself decides whether they may be.
 
-CSI has no call for this. It is a service on the driver's CSI socket, for the node's agent. A volume has one call at a
-time, so none can stage it between the check, the mark and the deletion.
+ReclaimVolume deletes the data of a volume that no pod can use again, while its PersistentVolume stays.
+DeleteUnusedVolume deletes a volume that no pod ever had. CSI has no calls for this. It is a service on the driver's CSI
+socket, for the node's agent. A volume has one call at a time, so none can stage it between the check, the mark and the
+deletion.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from tonnage.csi._proto import inventory_pb2
+from tonnage.csi.driver import filling as fillings
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.server.limits import check_id
 from tonnage.csi.server.service import Service
@@ -43,6 +46,24 @@ class Reclaim:
             why = marks.why(pool.name, name)
         await pool.delete(name, wait=False)
         return inventory_pb2.ReclaimVolumeResponse(why=why)
+
+    async def DeleteUnusedVolume(
+        self, request: inventory_pb2.DeleteUnusedVolumeRequest
+    ) -> inventory_pb2.DeleteUnusedVolumeResponse:
+        """Delete a volume that no pod ever had, or say why it stays. Idempotent; an unknown volume is success.
+
+        Raises PreconditionError while it is in use, UnavailableError when its pool is not served here or not open,
+        HostError for a damaged record.
+        """
+        place = self._driver.locate(request.volume_id)
+        if place is None:
+            return inventory_pb2.DeleteUnusedVolumeResponse()
+        pool, name = place
+        self._driver.check_open(pool)
+        if not request.ask:
+            await self._driver.fillings.abandon(pool, name, self._driver.state / fillings.FOLDER / name)
+        why = await pool.delete_unused(name, copies=request.copies, ask=request.ask)
+        return inventory_pb2.DeleteUnusedVolumeResponse(why=why)
 
 
 def service(

@@ -1,0 +1,259 @@
+"""Whether the API server's state continues the one that this node has seen, or is an older one, as after a restore.
+
+An older state lacks objects whose volumes have data here, and has objects that were deleted or changed since. So the
+agent leaves a mark in the API, an annotation of its Node, and keeps the same mark in a file. Every deletion reads the
+Node first. A mark that is not the one in the file means that the state is older than the mark: the agent then deletes
+nothing until a person says so, by removing an annotation.
+
+A mark also proves what absence cannot. A claim that was there before the mark was written, and is missing from a state
+that has the mark, was deleted. So the file holds the volumes whose PersistentVolume was seen before the mark was
+written, and again after that: the first shows that it is older than the mark, the second that it is of the same
+history, as the API server may be restored between the two.
+
+The file is written before the Node, and again once the Node has the mark. Killed between the two, the agent finds the
+former mark in the Node: it writes a new one, and has seen no volume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from tonnage.aio.clock import Clock
+from tonnage.aio.tasks import SharedRead
+from tonnage.api import names
+from tonnage.api.core import Node, PersistentVolume
+from tonnage.api.kinds import NODES, VOLUMES
+from tonnage.claims.bind import find
+from tonnage.claims.node_scope import NodeScope
+from tonnage.errors import ApiError, PreconditionError, TonnageError, host_errors
+from tonnage.kube.cache import Cache
+from tonnage.kube.client import Client, refer
+from tonnage.kube.events import EventRecorder
+from tonnage.observe import metrics
+from tonnage.pools.base import record as records
+
+log = logging.getLogger(__name__)
+FILE = "api-history"
+"""Name of the file in the driver's state."""
+EVENT = "ApiServerWentBack"
+_FORBIDDEN = 403
+EVERY = 600.0
+"""Seconds between two marks while volumes are made: each is a write of the Node, which many watch."""
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """The file. node: uid of the Node object. mark: what its annotation is, or former while the mark is not confirmed.
+
+    volumes: PersistentVolumes of ephemeral claims that were there when the mark was written. stopped: why nothing may
+    be deleted, "" otherwise.
+    """
+
+    node: str
+    mark: str
+    former: str = ""
+    confirmed: bool = False
+    volumes: list[str] = []
+    stopped: str = ""
+    version: int = records.FORMAT
+
+
+class History:
+    """The marks of one node. state: the folder of the file; None keeps the marks in memory only."""
+
+    def __init__(  # what it reads, writes and tells
+        self,
+        client: Client,
+        events: EventRecorder,
+        clock: Clock,
+        scope: NodeScope,
+        volumes: Cache[PersistentVolume],
+        state: Path | None,
+    ) -> None:
+        self._client, self._events, self._clock = client, events, clock
+        self._node, self._selector, self._volumes = scope.node, scope.selector, volumes
+        self._state = state
+        self._seen: _Seen | None = None
+        self._loaded = False
+        self._may_mark = True
+        self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._reads = SharedRead(self._check_node)
+        volumes.on_change(self._volume_changed)
+
+    async def run(self) -> None:
+        """Look at the Node at the start, and mark it again while volumes are made, until cancelled."""
+        while True:
+            try:
+                await self.check()
+                await self._renew()
+            except TonnageError as failure:
+                log.warning("API server's history not looked at node=%s error=%s", self._node, failure)
+                self._changed.set()
+            await self._changed.wait()
+            await self._clock.sleep(EVERY)
+            self._changed.clear()
+
+    async def check(self) -> None:
+        """Raises PreconditionError where the API server's state is older than what this node has seen, or may be.
+
+        Reads the Node; callers at the same time share the read. Raises ApiError, UnavailableError.
+        """
+        await self._reads.get(self._node)
+
+    async def has_seen(self, volume: str) -> bool:
+        """Return whether the API server's state is later than one that had this PersistentVolume. Raises as check()."""
+        await self.check()
+        return self._seen is not None and self._seen.confirmed and volume in self._seen.volumes
+
+    def _volume_changed(self, _old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+        if new is not None and _is_ephemeral(new) and not (self._seen and new.metadata.name in self._seen.volumes):
+            self._changed.set()
+
+    async def _renew(self) -> None:
+        """Mark the Node again, if there are volumes that the last mark does not prove."""
+        async with self._lock:
+            now = sorted(volume.metadata.name for volume in self._volumes if _is_ephemeral(volume))
+            if self._seen is None or self._seen.stopped or set(now) <= set(self._seen.volumes):
+                return
+            node = await find(self._client, NODES, self._node)
+            if node is not None and node.metadata.uid == self._seen.node and _mark(node) == self._seen.mark:
+                await self._write(node, before=now)
+
+    async def _check_node(self, name: str) -> None:
+        async with self._lock:
+            node = await find(self._client, NODES, name)
+            if node is None:
+                raise PreconditionError(f"node {name} has no Node object: nothing is deleted until it has one")
+            await self._load()
+            if not self._is_known(node):
+                await self._load(again=True)  # another agent of this node may have written it
+            await self._judge(node, self._seen)
+
+    def _is_known(self, node: Node) -> bool:
+        seen = self._seen
+        return seen is not None and (seen.node, seen.mark) == (node.metadata.uid, _mark(node))
+
+    async def _judge(self, node: Node, seen: _Seen | None) -> None:
+        """Compare a Node with the file. Raises PreconditionError."""
+        if seen is None or (not seen.stopped and _is_unmarked(node, seen)):
+            await self._write(node)
+        elif not self._is_known(node):
+            await self._stop(node, seen.stopped or _older(node, seen))
+        elif seen.stopped and seen.confirmed and names.DELETIONS_STOPPED not in node.metadata.annotations:
+            log.warning("deletions go on: a person removed the annotation node=%s", self._node)
+            self._events.normal(refer(NODES, node), "DeletionsResumed", "volumes are deleted again")
+            await self._write(node)
+        elif seen.stopped:
+            await self._stop(node, seen.stopped)
+        elif not seen.confirmed:
+            await self._save(msgspec.structs.replace(seen, confirmed=True))
+
+    async def _stop(self, node: Node, why: str) -> None:
+        """Say why nothing is deleted, in the Node and by an Event; a Node that says so already is left alone."""
+        metrics.WENT_BACK.labels(self._node).set(1)
+        if not self._is_known(node) or self._seen is None or not self._seen.stopped:
+            log.error("API server went back, nothing is deleted node=%s reason=%s", self._node, why)
+            await self._write(node, stopped=why)
+            self._events.warning(refer(NODES, node), EVENT, _advice(self._node, why))
+        elif not self._seen.confirmed:
+            await self._save(msgspec.structs.replace(self._seen, confirmed=True))
+        raise PreconditionError(_advice(self._node, why))
+
+    async def _write(self, node: Node, *, before: Collection[str] = (), stopped: str = "") -> None:
+        """Write a new mark: the file, the Node, the file. before: volumes whose PersistentVolumes were seen."""
+        if not self._may_mark:
+            return
+        seen = _Seen(node.metadata.uid, secrets.token_hex(8), _mark(node), stopped=stopped)
+        await self._save(seen)
+        notes = {names.HISTORY: seen.mark, names.DELETIONS_STOPPED: stopped or None}
+        try:
+            await self._client.patch(NODES, self._node, {"metadata": {"annotations": notes}}, uid=node.metadata.uid)
+        except ApiError as failure:
+            if failure.code != _FORBIDDEN:
+                raise
+            self._may_mark = False  # an admission policy of an earlier version
+            log.warning("cannot notice an older state of the API server node=%s error=%s", self._node, failure)
+            return
+        volumes = sorted(set(before) & await self._present()) if before else []
+        await self._save(msgspec.structs.replace(seen, confirmed=True, volumes=volumes))
+        metrics.WENT_BACK.labels(self._node).set(1 if stopped else 0)
+
+    async def _present(self) -> set[str]:
+        found = await self._client.list(VOLUMES, labels=self._selector)
+        return {volume.metadata.name for volume in found.items}
+
+    async def _load(self, *, again: bool = False) -> None:
+        if self._state is not None and (again or not self._loaded):
+            self._seen = await asyncio.to_thread(_read, self._state / FILE)
+        self._loaded = True
+
+    async def _save(self, seen: _Seen) -> None:
+        if self._state is not None:
+            await asyncio.to_thread(_write, self._state / FILE, seen)
+        self._seen = seen
+
+
+def _is_unmarked(node: Node, seen: _Seen) -> bool:
+    """Return whether it is another Node object than that of the file, or has not got the file's mark yet."""
+    return seen.node != node.metadata.uid or (not seen.confirmed and _mark(node) == seen.former)
+
+
+def _mark(node: Node) -> str:
+    return node.metadata.annotations.get(names.HISTORY, "")
+
+
+def _is_ephemeral(volume: PersistentVolume) -> bool:
+    return volume.spec.csi is not None and volume.spec.csi.volume_attributes.get(names.PARAM_EPHEMERAL) == "true"
+
+
+def _older(node: Node, seen: _Seen) -> str:
+    found = f"has {_mark(node)}" if _mark(node) else "has none"
+    return f"the Node's annotation {names.HISTORY} {found}, this node wrote {seen.mark}"
+
+
+def _advice(node: str, why: str) -> str:
+    return (
+        f"node {node}: volumes are not deleted: the API server may be in an older state, as after a restore: {why};"
+        f" look at the node's PersistentVolumes and `tonnage volumes orphans`, then run: kubectl annotate node"
+        f" {node} {names.DELETIONS_STOPPED}-"
+    )
+
+
+def _read(file: Path) -> _Seen | None:
+    """Read the file; a damaged one stops all deletions. Blocking. Raises HostError."""
+    with host_errors(f"cannot read {file}"):
+        try:
+            text = file.read_bytes()
+        except FileNotFoundError:
+            return None
+    try:
+        return records.unseal(text, _Seen)
+    except ValueError as damage:
+        raise PreconditionError(
+            f"{file} is damaged ({damage}): volumes are not deleted; look at the node's PersistentVolumes and `tonnage"
+            " volumes orphans`, then remove the file"
+        ) from None
+
+
+def _write(file: Path, seen: _Seen) -> None:
+    """Write the file, durable. Blocking. Raises HostError."""
+    with host_errors(f"cannot write {file}"):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        new = file.with_name(file.name + ".new")
+        with open(new, "wb") as out:
+            out.write(records.seal(seen))
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(new, file)
+        folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,204 @@
+"""An agent whose API server returned to an older state deletes nothing until a person says so."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.unit.node.conftest import AllEvents
+
+from tonnage.api import kinds, names
+from tonnage.node.history import EVENT, EVERY, FILE
+from tonnage.observe import metrics
+from tonnage.testing.node import FakeNode, MakeNode
+from tonnage.testing.objects import MakeClaim, MakePod
+from tonnage.testing.wait import Eventually
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def _notes(node: FakeNode) -> dict[str, str]:
+    return (await node.client.get(kinds.NODES, node.name)).metadata.annotations
+
+
+async def _annotate(node: FakeNode, **notes: str | None) -> None:
+    await node.client.patch(kinds.NODES, node.name, {"metadata": {"annotations": notes}})
+
+
+async def _marked(node: FakeNode, eventually: Eventually) -> str:
+    async def mark() -> str:
+        return (await _notes(node)).get(names.HISTORY, "")
+
+    return str(await eventually(mark))
+
+
+def _went_back(node: FakeNode) -> float:
+    return float(metrics.WENT_BACK.labels(node.name)._value.get())
+
+
+async def _bound(node: FakeNode, claim: str, eventually: Eventually) -> str:
+    await node.select(claim)
+    await eventually(lambda: node.is_bound(claim))
+    return (await node.claim(claim)).spec.volume_name
+
+
+async def _lose(node: FakeNode, claim: str, volume: str) -> None:
+    """Remove a claim and its PersistentVolume at once, as in a state of the API server that is older than both."""
+    await node.client.patch(kinds.VOLUMES, volume, {"metadata": {"finalizers": None}})
+    await node.client.delete(kinds.VOLUMES, volume)
+    await node.remove_claim(claim)
+
+
+async def _swept(node: FakeNode, eventually: Eventually) -> list[str]:
+    """What is left after the agent that runs now has swept."""
+
+    async def attached() -> bool:
+        return node.agents[-1].drivers.complete
+
+    await eventually(attached)
+    driver = node.agents[-1].drivers.get(names.DRIVER)
+    assert driver is not None
+    await asyncio.sleep(61)
+    await node.agents[-1].sweep.sweep(driver)
+    return await node.volumes()
+
+
+async def test_a_released_volume_stays_in_an_older_state_until_a_person_says_so(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
+) -> None:
+    node = await make_node("10Gi")
+    before = await _marked(node, eventually)
+    await make_claim("data", storageClassName="late")
+    volume = await _bound(node, "data", eventually)
+    await node.kill_agent()
+    await _annotate(node, **{names.HISTORY: "older"})
+    await node.release("data")
+    await node.start_agent()
+
+    async def told() -> list[str]:
+        return [text for about, why, text in await all_events() if (about, why) == (node.name, EVENT)]
+
+    (text,) = await eventually(told)
+    assert f"kubectl annotate node {node.name} {names.DELETIONS_STOPPED}-" in text
+    assert before in text
+    await asyncio.sleep(600)
+    assert await node.volumes() == [volume]
+    assert _went_back(node) == 1
+    assert (await _notes(node))[names.DELETIONS_STOPPED]
+    await node.kill_agent()
+    await node.start_agent()
+    await asyncio.sleep(600)
+    assert await node.volumes() == [volume], "nor after a restart"
+    await _annotate(node, **{names.DELETIONS_STOPPED: None})
+    await asyncio.sleep(600)
+    assert await node.volumes() == []
+    assert _went_back(node) == 0
+
+
+async def test_a_second_older_state_does_not_pass_for_the_word_of_a_person(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    node = await make_node("10Gi")
+    before = await _marked(node, eventually)
+    await make_claim("data", storageClassName="late")
+    volume = await _bound(node, "data", eventually)
+    await node.kill_agent()
+    await _annotate(node, **{names.HISTORY: "older"})
+    await node.start_agent()
+
+    async def stopped() -> bool:
+        return names.DELETIONS_STOPPED in await _notes(node)
+
+    await eventually(stopped)
+    for mark in ("older", before):
+        await _annotate(node, **{names.HISTORY: mark, names.DELETIONS_STOPPED: None})
+    await node.release("data")
+    await asyncio.sleep(600)
+    assert await node.volumes() == [volume]
+
+
+@pytest.mark.parametrize("seen", [True, False])
+async def test_an_ephemeral_volume_goes_without_its_objects_only_if_they_were_there_before_the_mark(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, *, seen: bool
+) -> None:
+    node = await make_node("10Gi")
+    await _marked(node, eventually)
+    await scratch_pod("app", "1Gi")
+    volume = await _bound(node, "app-v0", eventually)
+    await node.use(volume)
+    await asyncio.sleep(2 * EVERY if seen else 1)
+    await node.kill_agent()
+    await _lose(node, "app-v0", volume)
+    await node.start_agent()
+    assert await _swept(node, eventually) == ([] if seen else [volume])
+
+
+async def test_a_volume_without_its_objects_stays_in_an_older_state(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
+) -> None:
+    node = await make_node("10Gi")
+    before = await _marked(node, eventually)
+    await scratch_pod("app", "1Gi")
+    volume = await _bound(node, "app-v0", eventually)
+    await node.use(volume)
+    await asyncio.sleep(2 * EVERY)
+    await node.kill_agent()
+    await _lose(node, "app-v0", volume)
+    await _annotate(node, **{names.HISTORY: before})
+    await node.start_agent()
+    assert await _swept(node, eventually) == [volume]
+
+
+async def test_another_node_object_gets_a_mark_and_proves_nothing(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
+) -> None:
+    node = await make_node("10Gi")
+    before = await _marked(node, eventually)
+    await scratch_pod("app", "1Gi")
+    volume = await _bound(node, "app-v0", eventually)
+    await node.use(volume)
+    await asyncio.sleep(2 * EVERY)
+    await node.kill_agent()
+    await _lose(node, "app-v0", volume)
+    await node.client.delete(kinds.NODES, node.name)
+    await node.client.create(kinds.NODES, {"metadata": {"name": node.name}})
+    await node.start_agent()
+    assert await _swept(node, eventually) == [volume]
+    assert await _marked(node, eventually) != before
+    assert names.DELETIONS_STOPPED not in await _notes(node)
+
+
+async def test_a_damaged_file_stops_deletions_and_is_left_alone(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
+) -> None:
+    node = await make_node("10Gi")
+    await _marked(node, eventually)
+    await make_claim("data", storageClassName="late")
+    volume = await _bound(node, "data", eventually)
+    await node.kill_agent()
+    file = node.folder / FILE
+    text = file.read_bytes()
+    file.write_bytes(text.replace(b"true", b"trve"))
+    await node.start_agent()
+    await node.release("data")
+
+    async def told() -> list[str]:
+        return [text for about, _, text in await all_events() if about == volume and f"{file} is damaged" in text]
+
+    await eventually(told)
+    assert await node.volumes() == [volume]
+    assert file.read_bytes() != text
+    file.unlink()
+    await asyncio.sleep(600)
+    assert await node.volumes() == []
+
+
+async def test_a_node_without_changes_costs_one_write(make_node: MakeNode, eventually: Eventually) -> None:
+    node = await make_node("10Gi")
+    await _marked(node, eventually)
+    await asyncio.sleep(EVERY)
+    before = await node.client.get(kinds.NODES, node.name)
+    await node.kill_agent()
+    await node.start_agent()
+    await asyncio.sleep(3 * EVERY)
+    assert await node.client.get(kinds.NODES, node.name) == before
