@@ -99,6 +99,9 @@ class VolumeContent(ABC):
     def remove(self, content: Path) -> None:
         """Remove content; success when it is gone. Raises HostError."""
 
+    def renamed(self, name: str, aside: Path) -> None:  # noqa: B027 - few kinds do something
+        """React to the rename of a deleted volume's content to `aside`."""
+
     def in_use(self, content: Path) -> bool:
         """Whether content without a record is used by somebody, and so must stay."""
         return False
