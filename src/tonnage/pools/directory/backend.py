@@ -24,7 +24,16 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import ExhaustedError, HostError, TonnageError, UnavailableError, UnsupportedError, host_errors
+from tonnage.api.quantity import from_bytes
+from tonnage.errors import (
+    ExhaustedError,
+    HostError,
+    OutOfRangeError,
+    TonnageError,
+    UnavailableError,
+    UnsupportedError,
+    host_errors,
+)
 from tonnage.host import tree
 from tonnage.pools.base.contract import (
     Capacity,
@@ -37,7 +46,7 @@ from tonnage.pools.base.contract import (
 )
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
-from tonnage.pools.base.reservation import SHARED_DISKS, Disks, SharedDisk
+from tonnage.pools.base.reservation import HUGE, LARGEST, SHARED_DISKS, Disks, SharedDisk
 from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob, Medium, medium_of, wipe
 from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
@@ -75,6 +84,8 @@ class PoolFolder:
         self.records = Records(f"{kind} pool {self.path}", most=self.bounds.size)
         self.medium = Medium()
         """How the pool's disk overwrites files; known when the pool is open."""
+        self.largest = LARGEST
+        """The largest size of a file there; known when the pool is open."""
         self.disk: SharedDisk | None = None
         self.settle_in(self.path)
 
@@ -168,6 +179,7 @@ class DirectoryBackend(Backend):
         self._join()
         if self.contents.is_file:
             self.folder.medium = medium_of(self.folder.path)
+            self.folder.largest = self.folder.directory.largest_file()
         self.contents.ready()
 
     def _join(self) -> None:
@@ -293,9 +305,58 @@ class DirectoryBackend(Backend):
             )
         if capacity < enough:
             free = min(free, form.usable(capacity) if form else capacity // BLOCK * BLOCK)
-        return self.capacity_with(free, self.grain(fstype, parameters))
+        return self.capacity_with(free, self.grain(fstype, parameters), piece=self._largest(form))
+
+    def _largest(self, form: Format | None) -> int:
+        """Bytes of a volume whose image is as large as a file can be."""
+        if not self.contents.is_file or self.folder.largest >= HUGE:
+            return LARGEST
+        return form.usable(self.folder.largest) if form else self.folder.largest
 
     # Volumes
+
+    def want(self, request: VolumeRequest) -> RequestedVolume:
+        want = super().want(request)
+        form = self._form(want.fstype, request.parameters)
+        self._check_length(request.name, form.length(want.size) if form else want.size)
+        return want
+
+    def _check_length(self, name: str, length: int) -> None:
+        """Raises OutOfRangeError for a file that is larger than the file system allows."""
+        if self.contents.is_file and length > self.folder.largest:
+            raise OutOfRangeError(
+                f"volume {name}: its image of {from_bytes(length)} can never fit: the file system under"
+                f" {self.folder.path} allows {from_bytes(self.folder.largest)} for one file; ask for less, or put the"
+                " pool on xfs or btrfs"
+            )
+
+    def check_create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> None:
+        self.folder.directory.check_place()
+        record = self._new_record(request, want, origin)
+        self._check_disk(self.folder.content(record.name), self.contents.claim(record)[0], [(record, origin)])
+
+    def check_expand(self, record: VolumeRecord, size: int) -> None:
+        self.folder.directory.check_place()
+        larger = self._enlarged(record, size)
+        self._check_length(record.name, larger.length)
+        content, length = self.folder.content(record.name), self.contents.claim(larger)[0]
+        more = 0 if record.sparse or not self.contents.is_file else larger.length - record.length
+        bounds = self.folder.bounds
+        self.folder.account.check(content, length, now=more, ratio=bounds.ratio, keep=bounds.keep)
+
+    def check_snapshots(self, origins: Sequence[VolumeRecord]) -> None:
+        self.folder.directory.check_place()
+        held = {origin.name: self.contents.held(self.folder.content(origin.name)) for origin in origins}
+        snapshots = [(replace(self._snapshot_of(one, "", {}, held[one.name]), sparse=True), one) for one in origins]
+        self._check_disk(self.folder.snapshots.path, sum(held.values()), snapshots)
+
+    def _check_disk(self, path: Path, length: int, copies: Sequence[tuple[VolumeRecord, VolumeRecord | None]]) -> None:
+        """Check what new contents need of the disk. copies: each with its source. Raises as check_create()."""
+        if not self.folder.account.has_trash:
+            return  # nothing is lost by trying
+        now = sum(self.contents.allocates(record, origin) for record, origin in copies)
+        bounds = self.folder.bounds
+        self.folder.account.check(path, length, now=now, ratio=bounds.ratio, keep=bounds.keep)
 
     def write(self, record: VolumeRecord) -> None:
         self.folder.write(record, durable=self.contents.durable)

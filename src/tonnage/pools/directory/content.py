@@ -117,6 +117,13 @@ class VolumeContent(ABC):
         """The maximum bytes of the disk for a volume's content, and its allocated bytes; by default its size."""
         return record.size, self.held
 
+    def allocates(self, record: VolumeRecord, origin: VolumeRecord | None) -> int:
+        """Bytes of the disk that make(), fill() or snapshot() allocates at once; 0 where that is little.
+
+        Raises PreconditionError when the source cannot be copied while it is in use, HostError.
+        """
+        return 0
+
     def is_shared(self, record: VolumeRecord) -> bool:
         """Whether the deletion of a volume may free less than it has: snapshots or copies may have its blocks, too."""
         return False

@@ -24,18 +24,22 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from tonnage.errors import ExhaustedError, HostError, NotFoundError, UnavailableError, host_errors
+from tonnage.errors import ExhaustedError, HostError, NotFoundError, OutOfRangeError, UnavailableError, host_errors
 from tonnage.host import fstab, obstacles
 from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.contract import MAX_NAME
 from tonnage.pools.base.record import FORMAT, VolumeRecord, check, seal, unseal
+from tonnage.pools.base.reservation import LARGEST
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a disk that is full, or of a quota or limit that is reached."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk that is full, or of a quota that is reached."""
 
 
 class _DiskErrors:
-    """Raise an OSError of the body as `what: cause`, or as ExhaustedError `insufficient free space full: cause`."""
+    """Raise an OSError of the body as `what: cause`, or as ExhaustedError `insufficient free space full: cause`.
+
+    A file that is larger than the file system allows is an OutOfRangeError: no free space would help.
+    """
 
     __slots__ = ("_full", "_what")
 
@@ -51,7 +55,8 @@ class _DiskErrors:
         if isinstance(failure, OSError):
             if failure.errno in FULL:
                 raise ExhaustedError(f"insufficient free space {self._full}: {failure.strerror}") from failure
-            raise HostError(f"{self._what}: {failure.strerror}") from failure
+            kind = OutOfRangeError if failure.errno == errno.EFBIG else HostError
+            raise kind(f"{self._what}: {failure.strerror}") from failure
 
 
 disk_errors = _DiskErrors
@@ -363,6 +368,15 @@ class Directory:
                 damaged[name] = str(failure)
         return found, damaged
 
+    def largest_file(self) -> int:
+        """The largest size that the file system there allows for a file, LARGEST where that cannot be seen."""
+        with suppress(OSError):
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with opened(f"{HALF}size", flags, dir_fd=self.at) as fd:
+                os.unlink(f"{HALF}size", dir_fd=self.at)
+                return _largest_size(fd)
+        return LARGEST
+
     # Content without a record
 
     def begin(self, name: str) -> None:
@@ -509,6 +523,22 @@ class Directory:
                 os.unlink(f"{name}{_RECORD}", dir_fd=self._at)
             if durable:
                 os.fsync(self._at)
+
+
+def _largest_size(fd: int) -> int:
+    """The largest size of an open, empty file, by trying. Raises OSError."""
+    fits, high = 0, LARGEST
+    while fits < high:
+        middle = high if not fits else (fits + high + 1) // 2
+        try:
+            os.ftruncate(fd, middle)
+            fits = middle
+        except OSError as failure:
+            if failure.errno not in (errno.EFBIG, errno.EINVAL):
+                raise
+            high = middle - 1
+            fits = fits or 1
+    return fits
 
 
 def _is_in(name: str, known: Sequence[Container[str]]) -> bool:

@@ -189,6 +189,14 @@ class LvmBackend(Backend):
 
     # Volumes
 
+    def check_create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> None:
+        self.volumes.check_name(request.name)
+        if origin is not None and request.source is not None and origin.state != "new":
+            self.snapshots.check_source(origin, request.source)
+
+    def check_expand(self, record: VolumeRecord, size: int) -> None:
+        self.volumes.check_expand(record)
+
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         """Create a volume. A source that was never used has no content: its copy is a new volume."""
         created = self.table.clock.time()
