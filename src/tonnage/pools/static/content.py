@@ -56,9 +56,10 @@ def places(end: int) -> Iterator[tuple[int, int]]:
 def is_blank(fd: int) -> bool:
     """Whether an open device reads as a cleaner leaves it. Raises OSError."""
     end = device.size(fd)
-    return device.probe(fd) is None and not any(
-        any(os.pread(fd, stop - start, start)) for start, stop in places(end) if start < stop
-    )
+    if device.probe(fd) is not None:
+        return False
+    found = (os.pread(fd, stop - start, start) for start, stop in places(end))
+    return all(content.count(0) == len(content) for content in found)
 
 
 def foreign(disk: StaticDisk) -> str:
@@ -182,12 +183,13 @@ def _strange_device(record: DiskRecord, node: Path) -> str:
         return ""
     expected = uuid_of(_name(record)) if volume is None else volume.uuid
     # Former versions made random ones, and did not record that of a file system that was there before.
-    is_known = volume is not None and volume.state != "new" and _is_derived(expected)
-    is_other = found.uuid != expected and (is_known or _is_derived(found.uuid))
+    is_known = volume is not None and volume.state != "new" and is_derived(expected)
+    is_other = found.uuid != expected and (is_known or is_derived(found.uuid))
     return f"its {found.kind} file system has the UUID {found.uuid}" if is_other else ""
 
 
-def _is_derived(uuid: UUID) -> bool:
+def is_derived(uuid: UUID) -> bool:
+    """Whether a UUID is of uuid_of(), not of a former version or of mkfs."""
     return uuid.version == 5
 
 

@@ -239,6 +239,21 @@ async def test_a_file_system_that_is_offered_with_its_content(bench: Bench) -> N
     assert (os.listdir(path), os.listxattr(path)) == ([], [])
 
 
+async def test_disks_that_a_former_version_took_with_their_content_are_used_with_it(bench: Bench) -> None:
+    node = bench.ext4("d", SIZE)
+    place, staging = bench.folder / "place", bench.folder / "staging"
+    pool = await bench.open()
+    await pool.create(VolumeRequest("a", MI, fstype="ext4"))
+    pool.backend.write(replace(pool.backend.records.volumes["a"], uuid=uuid4()))  # as it was
+    place.mkdir()
+    mount.mount(str(node), place, "ext4")
+    (place / "prepared").write_text("by a person")
+    mount.umount(place)
+    await pool.stage("a", staging)
+    assert (staging / "prepared").read_text() == "by a person"
+    await pool.unstage("a", staging)
+
+
 async def test_volumes_of_a_former_version_are_marked_at_the_next_start(bench: Bench) -> None:
     path = bench.tmpfs("d", SIZE)
     bench.device("e", SIZE)
