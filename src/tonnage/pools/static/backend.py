@@ -166,6 +166,11 @@ class StaticBackend(Backend):
                 f"disk {self.directory / entry} is another one than it was (was {record.identity}, is {disk.identity}):"
                 " bring the former one back"
             )
+        if record.volume is not None and (other := self._lost.get(record.volume.name)):
+            return (
+                f"disk {self.directory / entry}: disk {self.directory / other} says that it is volume"
+                f" {record.volume.name}, too: put the newest copy of the records back and restart the driver"
+            )
         why = content.stranger(record, disk)
         return why and f"disk {self.directory / entry}: {why}"
 

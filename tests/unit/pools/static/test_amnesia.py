@@ -164,6 +164,28 @@ async def _is_left_alone(bench: Bench, pool: Pool, kind: str, moment: str) -> No
         await pool.delete("a")
 
 
+async def test_a_volume_that_two_disks_say_they_are_is_left_alone(bench: Bench) -> None:
+    """Names are used again: by the older records it is the one disk, by its own mark the other."""
+    bench.tmpfs("d", SIZE)
+    pool = await bench.open()
+    await pool.create(VolumeRequest("a", MI))
+    shutil.copytree(bench.disks / ".tonnage", bench.folder / "older")
+    await pool.delete("a")
+    await pool.create(VolumeRequest("other", MI))
+    bench.tmpfs("e", SIZE)
+    await _write(bench, pool, "mount", "a")
+    await pool.delete("other")
+    await pool.close()
+    shutil.rmtree(bench.disks / ".tonnage")
+    shutil.move(bench.folder / "older", bench.disks / ".tonnage")
+    pool = await bench.open()
+    for call in (pool.stage("a", bench.folder / "staging"), pool.delete("a")):
+        with pytest.raises(UnavailableError, match=r"disk .*/e says that it is volume a, too"):
+            await call
+    assert (await pool.capacity()).free == 0
+    assert (bench.disks / "e" / "file").read_bytes() == SECRET
+
+
 async def test_records_of_another_node_do_not_offer_or_delete_the_disks_here(bench: Bench) -> None:
     bench.tmpfs("m", SIZE)
     bench.device("d", SIZE)
