@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from tests.programs import need
@@ -16,6 +17,7 @@ from tests.programs import need
 from tonnage.errors import (
     AlreadyExistsError,
     ExhaustedError,
+    HostError,
     InvalidError,
     NotFoundError,
     OutOfRangeError,
@@ -24,7 +26,7 @@ from tonnage.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from tonnage.host import mount
+from tonnage.host import lvm, mount
 from tonnage.host.filesystem import may_grow_ext4
 from tonnage.pools.base.contract import INLINE, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, LIMITS, RESERVE, SOURCE
@@ -32,6 +34,8 @@ from tonnage.pools.base.record import UNDELETE
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.config import make, options_of, parse
 from tonnage.pools.core.pool import Pool
+from tonnage.pools.directory.backend import DirectoryBackend
+from tonnage.pools.lvm.backend import LvmBackend
 
 MI = 1024**2
 SIZE = 30716 * MI
@@ -913,3 +917,108 @@ async def test_trash_is_restored_or_makes_way(bench: Bench) -> None:
     await pool.discard("v")
     await pool.create(VolumeRequest("new", (await pool.capacity()).largest - 16 * MI))
     assert ([v.name for v in await pool.list()], await pool.trash()) == (["new"], [])
+
+
+LOST = "pvc-0a53b1d5-4b5c-4a35-9b4e-1f2e3d4c5b6a"
+
+
+def _lose(pool: Pool, name: str, *, half: bool) -> Callable[[], None]:
+    """Remove a volume's record, or half of it, from an open pool's disk; returns what puts it back."""
+    if pool.kind == "lvm":
+        return _lose_tags(pool, name, half=half)
+    backend: Any = pool.backend
+    if pool.kind == "static":
+        path = backend.directory / ".tonnage" / f"{backend.volume(backend.record(name)).place}.json"
+    else:
+        folder = backend.homes[name].directory if pool.kind == "pmem" else backend.folder.directory
+        path = folder.path / f"{name}.json"
+    text = path.read_bytes()
+    if half:
+        path.write_bytes(text[: len(text) // 2])
+    else:
+        path.unlink()
+
+    def put_back() -> None:
+        path.write_bytes(text)
+
+    return put_back
+
+
+def _lose_tags(pool: Pool, name: str, *, half: bool) -> Callable[[], None]:
+    table = cast(LvmBackend, pool.backend).table
+    found = table.account.read().volumes[table.lv(name)]
+    gone = found.tags[: len(found.tags) // 2] if half else found.tags
+
+    def change(option: str) -> None:
+        words = [word for tag in gone for word in (option, tag)]
+        lvm.lvm("lvchange", "--quiet", *words, f"{table.group}/{found.name}")
+
+    change("--deltag")
+    return lambda: change("--addtag")
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["lost", "half there"])
+async def test_a_volume_that_lost_its_record_is_neither_deleted_nor_given_away(bench: Bench, *, half: bool) -> None:
+    """Whatever is asked of the pool meanwhile, its content is there when the record is put back."""
+    if not bench.mounts:
+        return
+    pool, staging = bench.pool, bench.folder / "staging"
+    for name in (LOST, "b"):
+        await pool.create(VolumeRequest(name, 20 * MI))
+        await pool.stage(name, staging)
+        (staging / "file").write_text(f"of {name}")
+        await pool.unstage(name, staging)
+    put_back = _lose(pool, LOST, half=half)
+    for _ in range(2):
+        pool = await bench.again()
+        assert [volume.name for volume in await pool.list()] == ["b"]
+        said = f"{await pool.damaged()} {await pool.problems()}"
+        assert LOST in said, "it is reported"
+        await _ask(pool, staging)
+    put_back()  # of some kinds, the records can be reached only while the pool is open
+    pool = await bench.again()
+    assert [volume.name for volume in await pool.list()] == ["b", LOST]
+    for name in (LOST, "b"):
+        await pool.stage(name, staging)
+        assert (staging / "file").read_text() == f"of {name}"
+        await pool.unstage(name, staging)
+        await pool.delete(name)
+    await bench.settled()
+    assert await pool.list() == []
+
+
+async def _ask(pool: Pool, staging: Path) -> None:
+    """Create, use and delete volumes, of that name too: none has the content of another."""
+    for name in (LOST, "next"):
+        with suppress(HostError, AlreadyExistsError):
+            await pool.create(VolumeRequest(name, 20 * MI))
+            await pool.stage(name, staging)
+            assert not (staging / "file").exists()
+            await pool.unstage(name, staging)
+        with suppress(HostError):
+            await pool.delete(name)
+
+
+async def test_a_snapshot_that_lost_its_record_is_not_deleted(bench: Bench) -> None:
+    if bench.kind not in ("image", "btrfs"):
+        return  # that of LVM is in its logical volume, others have none
+    pool = bench.pool
+    await pool.create(VolumeRequest("a", 20 * MI))
+    await pool.create_snapshot("s", "a")
+    snapshots = cast(DirectoryBackend, pool.backend).folder.snapshots
+    record, content = snapshots.path / "s.json", snapshots.content("s")
+    text = record.read_bytes()
+    record.unlink()
+    for _ in range(2):
+        pool = await bench.again()
+        assert await pool.list_snapshots() == []
+        assert "snapshot s: its record" in (await pool.problems())[0]
+        for call in (pool.delete_snapshot("s"), pool.create_snapshot("s", "a")):
+            with pytest.raises(HostError, match="nothing was touched"):
+                await call
+        assert content.exists()
+    record.write_bytes(text)
+    pool = await bench.again()
+    assert [snapshot.name for snapshot in await pool.list_snapshots()] == ["s"]
+    await pool.delete_snapshot("s")
+    assert not content.exists()

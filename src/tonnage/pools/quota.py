@@ -158,6 +158,10 @@ class QuotaDirectories(VolumeContent):
             raise HostError(f"cannot remove {content}: {failure.strerror}") from failure
         self._projects.pop(name, None)
 
+    def renamed(self, name: str, aside: Path) -> None:
+        if (number := self._projects.pop(name, None)) is not None:
+            self._projects[aside.name.removesuffix(self._folder.suffix)] = number
+
     def _others(self, name: str) -> set[int]:
         """The projects of all other volumes."""
         return {number for other, number in list(self._projects.items()) if other != name}

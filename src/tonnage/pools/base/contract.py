@@ -19,6 +19,7 @@ from tonnage.errors import InvalidError, UnsupportedError
 MAX_NAME = 128
 _BLOCK = 4096
 _NAME = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]*")
+_GIVEN = re.compile(r"(pvc|csi)-[-0-9a-f]{32,64}")  # the claim's UID; of inline volumes the kubelet's hash
 INLINE = "inline"
 """Key of a volume's owner record, "true" for an inline volume; also the option of a pool for the inline capacity."""
 
@@ -30,6 +31,11 @@ def check_name(name: str) -> str:
             f"volume name {name[:40]!r}: want letters, digits, '-', '_' or '.', at most {MAX_NAME} characters"
         )
     return name
+
+
+def looks_like_volume(name: str) -> bool:
+    """Whether a name is one that Kubernetes gives volumes. What has it, and no record, may be one that lost it."""
+    return _GIVEN.fullmatch(name) is not None
 
 
 def is_inline(owner: Mapping[str, str]) -> bool:

@@ -178,17 +178,51 @@ class SharedDisk:
         with self._lock:
             more = length - self._length(path)
             if ratio != float("inf") and more > (free := self._free_bytes(ratio, more, keep, trash=False)):
-                beside = f", excluding {keep} of min free," if keep else ""
-                raise ExhaustedError(
-                    f"the disk under {self._path} has {from_bytes(max(0, free))}{beside} that is neither used nor"
-                    f" reserved, {from_bytes(more)} are needed; free space there, or set overcommit= of the pool"
-                )
+                raise ExhaustedError(self._lacks(free, more, keep))
             self._add(path, length, allocated)
+
+    def check(self, path: Path, length: int, *, now: int, ratio: float, keep: Keep = NO_KEEP) -> None:
+        """Check that reserve() will succeed once all trash is evicted, and `now` bytes can be allocated then.
+
+        Raises DoesNotFitError.
+        """
+        with self._lock:
+            if not self._trash:
+                return
+            more = length - self._length(path)
+            if ratio != float("inf") and more > (free := self._free_bytes(ratio, more, keep)):
+                raise DoesNotFitError(self._lacks(free, more, keep))
+            if now > (free := self._obtainable()):
+                raise DoesNotFitError(
+                    f"the disk under {self._path} has {from_bytes(free)} at most, also without deleted volumes,"
+                    f" {from_bytes(now)} are needed at once; free space there"
+                )
+
+    def _lacks(self, free: int, more: int, keep: Keep) -> str:
+        beside = f", excluding {keep} of min free," if keep else ""
+        return (
+            f"the disk under {self._path} has {from_bytes(max(0, free))}{beside} that is neither used nor"
+            f" reserved, {from_bytes(more)} are needed; free space there, or set overcommit= of the pool"
+        )
+
+    def _obtainable(self) -> int:
+        """The most bytes that can be allocated once all trash is evicted, those that are kept for root included."""
+        found = os.statvfs(self._path)
+        for_root = max(0, found.f_bfree - found.f_bavail) * found.f_frsize
+        return self.free() + DISK_RESERVE + for_root + self._trash_bytes()
+
+    def _trash_bytes(self) -> int:
+        return sum(allocated(path) for path, allocated in self._trash.items())
 
     def remember(self, path: Path, length: int, *, allocated: Callable[[Path], int] | None = None) -> None:
         """Count a file found at start; its bytes were reserved before."""
         with self._lock:
             self._add(path, length, allocated)
+
+    @property
+    def has_trash(self) -> bool:
+        """Whether a deleted volume on the disk counts as free."""
+        return bool(self._trash)
 
     def move(self, path: Path) -> None:
         """Use the disk at that path from now on: the former one may be gone, and its number may be another disk's."""
@@ -210,11 +244,16 @@ class SharedDisk:
     def restore(
         self, path: Path, length: int, *, ratio: float, keep: Keep, allocated: Callable[[Path], int] | None
     ) -> None:
-        """Reserve bytes for a discounted file, which has some. Raises ExhaustedError while other trash has the rest."""
+        """Reserve bytes for a discounted file, which has some.
+
+        Raises ExhaustedError while other trash has the rest, DoesNotFitError when no trash has it.
+        """
         with self._lock:
-            more = max(0, length - (allocated or _allocated)(path))
+            has = (allocated or _allocated)(path)
+            more = max(0, length - has)
             if ratio != float("inf") and more > (free := self._free_bytes(ratio, more, keep, trash=False)):
-                raise ExhaustedError(
+                is_possible = more + has <= self._free_bytes(ratio, more + has, keep)
+                raise (ExhaustedError if is_possible else DoesNotFitError)(
                     f"the disk under {self._path} has {from_bytes(max(0, free))} that is neither used nor reserved,"
                     f" {from_bytes(more)} are needed"
                 )
@@ -274,7 +313,7 @@ class SharedDisk:
         return self._reserved[path][0] if path in self._reserved else 0
 
     def _free_bytes(self, ratio: float, enough: int, keep: Keep, *, trash: bool = True) -> int:
-        free = self.free() + (sum(allocated(path) for path, allocated in self._trash.items()) if trash else 0)
+        free = self.free() + (self._trash_bytes() if trash else 0)
         free = int(max(0, free - (keep.of(self.size()) if keep else 0)) * ratio)
         if free - self._total >= enough:  # nothing allocated yet would be the worst case
             return free - self._total

@@ -289,6 +289,23 @@ class Backend(ABC):
         """Sizes of an existing volume are multiples of these bytes."""
         return self.features.step
 
+    def check_create(  # noqa: B027 - only of kinds where more than the free bytes can be against it
+        self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None
+    ) -> None:
+        """Check what create() will need, as if all trash were evicted, which then makes way.
+
+        Raises as create(), DoesNotFitError.
+        """
+
+    def check_expand(self, record: VolumeRecord, size: int) -> None:  # noqa: B027 - as check_create
+        """Check what expand() will need, as check_create(). Raises as expand(), OutOfRangeError, DoesNotFitError."""
+
+    def check_snapshots(self, origins: Sequence[VolumeRecord]) -> None:  # noqa: B027 - as check_create
+        """Check what new snapshots of these volumes will need together, as check_create().
+
+        Raises as snapshot(), DoesNotFitError.
+        """
+
     @abstractmethod
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         """Create a volume that does not exist yet.

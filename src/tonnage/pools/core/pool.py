@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
+NO_CAPACITY = Capacity(0, 0, 0, 0, 0)
 _PAUSES = (0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
 
 
@@ -160,6 +161,7 @@ class Pool:
         async with self._locks.hold_all(request.name, *locks_of_source(request)):
             try:
                 if (old := self.backend.records.volumes.get(request.name)) is not None and old.is_trash:
+                    await self._run(self._check_new, request)
                     await self._delete_locked(request.name)
                 record = await self._evicting(lambda: self.backend.part(request.parameters), self._create, request)
             finally:
@@ -168,20 +170,13 @@ class Pool:
         return self.backend.volume(record)
 
     def _create(self, request: VolumeRequest) -> VolumeRecord:
-        backend, origin = self.backend, None
+        backend = self.backend
         if (found := backend.records.volumes.get(request.name)) is not None:
             if request.source and not request.fstype:
                 request = replace(request, fstype=found.fstype)  # "" meant the source's
-        elif request.source and self.features.clones:
-            origin = backend.origin(request.source)
-            request = completed_request(request, origin.volume())
-        given = {key: value for key, value in request.mutable.items() if value}
-        backend.check({**request.parameters, **given}, request.fstype, block=request.block)
-        want = backend.want(request)
-        if found is not None:
-            check_existing(found.volume(), request, want)
+            check_existing(found.volume(), request, self._want(request))
             return found  # committed again: its maker may have been cancelled before that
-        check_content(request.parameters, want.fstype, origin, block=request.block)
+        request, want, origin = self._completed(request)
         try:
             return self._make(request, want, origin)
         except (ExhaustedError, OutOfRangeError):
@@ -189,17 +184,47 @@ class Pool:
                 raise
         return self._make(request, want, origin)
 
+    def _want(self, request: VolumeRequest) -> RequestedVolume:
+        given = {key: value for key, value in request.mutable.items() if value}
+        self.backend.check({**request.parameters, **given}, request.fstype, block=request.block)
+        return self.backend.want(request)
+
+    def _completed(self, request: VolumeRequest) -> tuple[VolumeRequest, RequestedVolume, VolumeRecord | None]:
+        """Check the request for a new volume; return it completed, its size, and the source that is to be copied."""
+        origin = None
+        if request.source and self.features.clones:
+            origin = self.backend.origin(request.source)
+            request = completed_request(request, origin.volume())
+        want = self._want(request)
+        check_content(request.parameters, want.fstype, origin, block=request.block)
+        return request, want, origin
+
+    def _check_new(self, request: VolumeRequest) -> None:
+        """Check whether a volume can be made once trash has made way. Raises as create()."""
+        self._check_make(*self._completed(request))
+
     def _make(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None) -> VolumeRecord:
+        """Create a volume. Trash makes way at last, when nothing else is against it: _evicting() repeats the call."""
+        free, reserve = self._check_make(request, want, origin)
+        self._check_evicted(want.size, free, reserve)
+        return self.backend.create(request, want, origin)
+
+    def _check_make(
+        self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None
+    ) -> tuple[Capacity, reservation.Reserve]:
+        """Check all that a new volume needs but for trash; return the capacity and what it leaves of that."""
+        free, reserve = NO_CAPACITY, reservation.NO_RESERVE
         if not self.features.whole_disks:
             reserve = self._reserve(request.parameters, inline=is_inline(request.owner))
             free = self._left(want.fstype, request.parameters, reserve, block=request.block)
             reservation.check_fits(self.name, request.name, want.size, free, reserve)
-            self._check_evicted(want.size, free, reserve)
+        self.backend.records.check_damaged(request.name)
         if origin is None and (folder := source_of(request.parameters)):
             from tonnage.pools.fs import populate
 
             populate.check(folder, want.size)
-        return self.backend.create(request, want, origin)
+        self.backend.check_create(request, want, origin)
+        return free, reserve
 
     def _reserve(self, parameters: Mapping[str, str], *, inline: bool = False) -> reservation.Reserve:
         records = list(self.backend.records.volumes.values())  # at once: other threads make volumes meanwhile
@@ -556,6 +581,7 @@ class Pool:
         free = reservation.left(capacity, reserve)
         more = f" and {len(wanted) - 1} more" if wanted[1:] else ""
         reservation.check_fits(self.name, wanted[0].name + more, size, replace(free, largest=free.free), reserve)
+        self.backend.check_snapshots([self.backend.record(one.volume) for one in wanted])
         self._check_evicted(size, capacity, reservation.NO_RESERVE)
 
     @asynccontextmanager
@@ -638,6 +664,7 @@ class Pool:
         reserve = self._reserve(record.parameters)
         free = self._left(record.fstype, record.parameters, reserve, block=record.block)
         reservation.check_more(self.name, record.volume(), wanted, free, reserve)
+        self.backend.check_expand(record, wanted)
         self._check_evicted(wanted - record.size, free, reserve)
         return self.backend.expand(name, wanted)
 

@@ -3,9 +3,11 @@
 The parts are the folder (records, snapshots, erase queue, account of the disk), the content (images, subvolumes,
 directories with quotas) and the mounts.
 
-Order of steps, so that a kill between any two loses nothing: create makes the content, then writes the record; delete
-removes the record, then the content. So content without a record is a leftover, and the next open removes it. Bytes
-that content may still allocate are counted together with all pools of this process on that disk.
+Order of steps, so that a kill between any two loses nothing: create marks the name, makes the content, writes the
+record, removes the mark; delete renames the content so that its name says so, removes the record, then the content. The
+next open removes marked and renamed content. Other content without a record is an orphan: its record was lost, so it is
+left alone and reported like one with a damaged record. Bytes that content may still allocate are counted together with
+all pools of this process on that disk.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import dataclasses
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -22,7 +24,16 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from msgspec.structs import replace
 
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.errors import ExhaustedError, HostError, TonnageError, UnavailableError, UnsupportedError, host_errors
+from tonnage.api.quantity import from_bytes
+from tonnage.errors import (
+    ExhaustedError,
+    HostError,
+    OutOfRangeError,
+    TonnageError,
+    UnavailableError,
+    UnsupportedError,
+    host_errors,
+)
 from tonnage.host import tree
 from tonnage.pools.base.contract import (
     Capacity,
@@ -35,11 +46,11 @@ from tonnage.pools.base.contract import (
 )
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
-from tonnage.pools.base.reservation import SHARED_DISKS, Disks, SharedDisk
+from tonnage.pools.base.reservation import HUGE, LARGEST, SHARED_DISKS, Disks, SharedDisk
 from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob, Medium, medium_of, wipe
 from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
-from tonnage.pools.directory.directory import Directory
+from tonnage.pools.directory.directory import LOST, Directory
 from tonnage.pools.directory.erase_queue import Erasures
 from tonnage.pools.directory.snapshots import Snapshots
 from tonnage.pools.fs.formats import BLOCK, Format, enlarged, form_for, length_of
@@ -73,6 +84,8 @@ class PoolFolder:
         self.records = Records(f"{kind} pool {self.path}", most=self.bounds.size)
         self.medium = Medium()
         """How the pool's disk overwrites files; known when the pool is open."""
+        self.largest = LARGEST
+        """The largest size of a file there; known when the pool is open."""
         self.disk: SharedDisk | None = None
         self.settle_in(self.path)
 
@@ -136,17 +149,17 @@ class DirectoryBackend(Backend):
         self.folder.directory.clean()
         records, damaged = self.folder.directory.records()
         self.folder.erasures.open()
-        for record in self._moved(list(records.values()), self.folder.content):
+        for record in self._moved(list(records.values()), self.folder.directory):
             self.folder.directory.remove(record.name)
             del records[record.name]
         self.contents.found(records)
         self._seen = list(records.values())
         self.folder.snapshots.pool = self.name
-        self.folder.snapshots.open(self._discard)
-        for record in self._moved(self.folder.snapshots.all(), self.folder.snapshots.content):
+        self.folder.snapshots.open()
+        for record in self._moved(self.folder.snapshots.all(), self.folder.snapshots.directory):
             self.folder.snapshots.forget(record.name, durable=self.contents.durable)
-        for content in self.folder.directory.leftovers(self.folder.suffix, records, damaged):
-            self._discard(content)
+        self.folder.snapshots.clean(self._discard)
+        damaged |= self._clean(records, damaged)
         for record in list(records.values()):
             try:
                 self.contents.restore(record)
@@ -166,6 +179,7 @@ class DirectoryBackend(Backend):
         self._join()
         if self.contents.is_file:
             self.folder.medium = medium_of(self.folder.path)
+            self.folder.largest = self.folder.directory.largest_file()
         self.contents.ready()
 
     def _join(self) -> None:
@@ -192,21 +206,33 @@ class DirectoryBackend(Backend):
         ]
         return [*snapshots, *self.folder.erasures.faults()]
 
+    def _clean(self, *known: Container[str]) -> dict[str, str]:
+        """Remove half-made and deleted contents; return the fault of each other without a record, by name."""
+        directory, suffix = self.folder.directory, self.folder.suffix
+        rubbish, lost = directory.without_record(suffix, *known)
+        for content in rubbish:
+            self._discard(content)
+        directory.finish_all(suffix, *known, lost)
+        return lost
+
     def _discard(self, content: Path) -> None:
         try:
             if self.contents.in_use(content):
                 log.error("content without a record is in use, left alone path=%s", content)
                 return
             # It may be half a copy of a volume that is to be overwritten at its end.
-            log.info("removing content without a record path=%s", content)
+            log.info("removing content of an interrupted call path=%s", content)
             self._undo(content, is_secret=is_overwritten(*self._seen, *self.folder.snapshots.all()))
         except HostError as failure:  # rubbish that stays must not keep the volumes from being served
             log.error("content without a record stays path=%s error=%s", content, failure)
 
-    def _moved(self, records: Sequence[VolumeRecord], content: Callable[[str], Path]) -> Iterator[VolumeRecord]:
-        """Volumes whose deletion was killed after their content was moved to the erase queue."""
+    def _moved(self, records: Sequence[VolumeRecord], directory: Directory) -> Iterator[VolumeRecord]:
+        """Volumes whose deletion was killed after their content was renamed, or moved to the erase queue."""
+        suffix = self.folder.suffix
         for record in records:
-            if self.folder.erasures.holds(record) and not content(record.name).exists():
+            aside = directory.deleted(record.name, record.uuid, suffix)
+            is_gone = not (directory.path / f"{record.name}{suffix}").exists()
+            if is_gone and (self.folder.erasures.holds(record) or os.path.lexists(aside)):
                 log.info("resuming a deletion volume=%s", record.name)
                 yield record
 
@@ -279,9 +305,58 @@ class DirectoryBackend(Backend):
             )
         if capacity < enough:
             free = min(free, form.usable(capacity) if form else capacity // BLOCK * BLOCK)
-        return self.capacity_with(free, self.grain(fstype, parameters))
+        return self.capacity_with(free, self.grain(fstype, parameters), piece=self._largest(form))
+
+    def _largest(self, form: Format | None) -> int:
+        """Bytes of a volume whose image is as large as a file can be."""
+        if not self.contents.is_file or self.folder.largest >= HUGE:
+            return LARGEST
+        return form.usable(self.folder.largest) if form else self.folder.largest
 
     # Volumes
+
+    def want(self, request: VolumeRequest) -> RequestedVolume:
+        want = super().want(request)
+        form = self._form(want.fstype, request.parameters)
+        self._check_length(request.name, form.length(want.size) if form else want.size)
+        return want
+
+    def _check_length(self, name: str, length: int) -> None:
+        """Raises OutOfRangeError for a file that is larger than the file system allows."""
+        if self.contents.is_file and length > self.folder.largest:
+            raise OutOfRangeError(
+                f"volume {name}: its image of {from_bytes(length)} can never fit: the file system under"
+                f" {self.folder.path} allows {from_bytes(self.folder.largest)} for one file; ask for less, or put the"
+                " pool on xfs or btrfs"
+            )
+
+    def check_create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> None:
+        self.folder.directory.check_place()
+        record = self._new_record(request, want, origin)
+        self._check_disk(self.folder.content(record.name), self.contents.claim(record)[0], [(record, origin)])
+
+    def check_expand(self, record: VolumeRecord, size: int) -> None:
+        self.folder.directory.check_place()
+        larger = self._enlarged(record, size)
+        self._check_length(record.name, larger.length)
+        content, length = self.folder.content(record.name), self.contents.claim(larger)[0]
+        more = 0 if record.sparse or not self.contents.is_file else larger.length - record.length
+        bounds = self.folder.bounds
+        self.folder.account.check(content, length, now=more, ratio=bounds.ratio, keep=bounds.keep)
+
+    def check_snapshots(self, origins: Sequence[VolumeRecord]) -> None:
+        self.folder.directory.check_place()
+        held = {origin.name: self.contents.held(self.folder.content(origin.name)) for origin in origins}
+        snapshots = [(replace(self._snapshot_of(one, "", {}, held[one.name]), sparse=True), one) for one in origins]
+        self._check_disk(self.folder.snapshots.path, sum(held.values()), snapshots)
+
+    def _check_disk(self, path: Path, length: int, copies: Sequence[tuple[VolumeRecord, VolumeRecord | None]]) -> None:
+        """Check what new contents need of the disk. copies: each with its source. Raises as check_create()."""
+        if not self.folder.account.has_trash:
+            return  # nothing is lost by trying
+        now = sum(self.contents.allocates(record, origin) for record, origin in copies)
+        bounds = self.folder.bounds
+        self.folder.account.check(path, length, now=now, ratio=bounds.ratio, keep=bounds.keep)
 
     def write(self, record: VolumeRecord) -> None:
         self.folder.write(record, durable=self.contents.durable)
@@ -295,8 +370,10 @@ class DirectoryBackend(Backend):
         try:
             length, allocated = self.contents.claim(record)
             self._reserve(content, length, allocated)
+            self.folder.directory.begin(record.name)
             record = self.contents.make(record) if origin is None else self.contents.fill(record, origin)
             self.write(record)
+            self.folder.directory.finish(record.name)
             if origin is not None:
                 self.contents.changed(record.name)
                 self.contents.changed(record.from_volume)
@@ -308,6 +385,7 @@ class DirectoryBackend(Backend):
                     record.name, durable=self.contents.durable
                 )  # it may be there: only its fsync failed
                 self._undo(content, is_secret=is_overwritten(record, *([origin] if origin else ())))
+                self.folder.directory.finish(record.name)
             raise
         return record
 
@@ -350,18 +428,38 @@ class DirectoryBackend(Backend):
             return
         self.mounts.check_unused(name)
         is_taken = self._let_go(record, self.folder.content(name))
-        self.folder.directory.remove(name, durable=self.contents.durable)
+        aside = self._set_aside(record, self.folder.directory)
+        self.contents.renamed(name, aside)
         del self.records.volumes[name]
-        self._free(record, self.folder.content(name), is_taken=is_taken)
+        self._free(record, self.folder.content(name), aside, is_taken=is_taken)
         self.contents.changed(record.from_volume)
         self.contents.changed(name)
 
+    def _set_aside(self, record: VolumeRecord, directory: Directory) -> Path:
+        """Rename the content of a volume or snapshot, then remove its record; return the content's path."""
+        aside = directory.set_aside(record.name, record.uuid, self.folder.suffix)
+        try:
+            directory.remove(record.name, durable=self.contents.durable)
+        except BaseException:
+            directory.put_back(record.name, record.uuid, self.folder.suffix)
+            raise
+        return aside
+
     def _finish(self, name: str) -> None:
-        """Remove the content of a volume whose deletion failed after its record was removed."""
-        content = self.folder.content(name)
+        """Remove the content of a volume whose creation, or deletion after its record was removed, has failed.
+
+        Raises HostError for any other content without a record.
+        """
+        directory, content = self.folder.directory, self.folder.content(name)
+        for aside in directory.all_deleted(name, self.folder.suffix):
+            self.contents.remove(aside)
         if os.path.lexists(content):
+            if not directory.is_begun(name):
+                self.records.damaged[name] = f"{LOST} {content}"
+                self.records.check_damaged(name)
             self.mounts.check_unused(name)
             self.contents.remove(content)
+        directory.finish(name)
         self.contents.changed(name)
 
     @property
@@ -433,13 +531,13 @@ class DirectoryBackend(Backend):
             return False
         return True
 
-    def _free(self, record: VolumeRecord, content: Path, *, is_taken: bool) -> None:
-        """Free the bytes of deleted content. is_taken: the erase queue frees them or has freed them."""
+    def _free(self, record: VolumeRecord, content: Path, aside: Path, *, is_taken: bool) -> None:
+        """Free the bytes of deleted content, which is aside now. is_taken: the erase queue does or has done so."""
         if is_taken:
             self.folder.account.forget(content)
             return
         self._release(record, content)
-        self.contents.remove(content)
+        self.contents.remove(aside)
 
     def expand(self, name: str, size: int) -> VolumeRecord:
         self.folder.directory.check_place()
@@ -500,6 +598,7 @@ class DirectoryBackend(Backend):
         undo.callback(self._undo_snapshot, record, content)
         self.folder.snapshots.prepare()
         self._reserve(content, held, self._allocation(record))
+        self.folder.snapshots.directory.begin(record.name)
         return record, origin, content
 
     def _add_snapshot(self, record: VolumeRecord, content: Path) -> None:
@@ -512,6 +611,8 @@ class DirectoryBackend(Backend):
         with suppress(HostError):
             self.folder.snapshots.forget(record.name, durable=self.contents.durable)
             self._undo(content, is_secret=is_overwritten(record))
+            if self.folder.snapshots.directory.is_open:
+                self.folder.snapshots.directory.finish(record.name)
 
     def stillness(self, record: VolumeRecord) -> Stillness:
         return self.contents.stillness(record)
@@ -545,8 +646,9 @@ class DirectoryBackend(Backend):
             return
         content = self.folder.snapshots.content(name)
         is_taken = self._let_go(record, content)
-        self.folder.snapshots.forget(name, durable=self.contents.durable)
-        self._free(record, content, is_taken=is_taken)
+        aside = self._set_aside(record, self.folder.snapshots.directory)
+        del self.folder.snapshots.records[name]
+        self._free(record, content, aside, is_taken=is_taken)
         self.contents.changed(record.from_volume)
 
     def find_snapshot(self, name: str) -> VolumeRecord | None:

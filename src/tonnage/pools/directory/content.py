@@ -99,6 +99,9 @@ class VolumeContent(ABC):
     def remove(self, content: Path) -> None:
         """Remove content; success when it is gone. Raises HostError."""
 
+    def renamed(self, name: str, aside: Path) -> None:  # noqa: B027 - few kinds do something
+        """React to the rename of a deleted volume's content to `aside`."""
+
     def in_use(self, content: Path) -> bool:
         """Whether content without a record is used by somebody, and so must stay."""
         return False
@@ -113,6 +116,13 @@ class VolumeContent(ABC):
     def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
         """The maximum bytes of the disk for a volume's content, and its allocated bytes; by default its size."""
         return record.size, self.held
+
+    def allocates(self, record: VolumeRecord, origin: VolumeRecord | None) -> int:
+        """Bytes of the disk that make(), fill() or snapshot() allocates at once; 0 where that is little.
+
+        Raises PreconditionError when the source cannot be copied while it is in use, HostError.
+        """
+        return 0
 
     def is_shared(self, record: VolumeRecord) -> bool:
         """Whether the deletion of a volume may free less than it has: snapshots or copies may have its blocks, too."""

@@ -1,7 +1,10 @@
 """A pool's directory: locked by one process, marked as the pool's, with a record per volume. Blocking.
 
 Layout: `.tonnage-pool` (marker, locked while in use), `<name>.json` (record), `<name>.img` or `<name>` (content, by the
-kind of pool), `.new-...` (half-written, removed at the next start). A volume exists when its record does.
+kind of pool), `.new-...` (half-written, removed at the next start). A volume exists when its record does. Content of a
+volume that is being made has a mark `.making-<name>` until the record is there. Content of a deleted volume is renamed
+to `.deleted-<name>-<uuid>` before the record is removed. Both are removed at the next start. Any other content without
+a record is an orphan, and is left alone: its record was lost.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,18 +24,22 @@ from uuid import UUID, uuid4
 
 import msgspec
 
-from tonnage.errors import ExhaustedError, HostError, NotFoundError, UnavailableError, host_errors
-from tonnage.host import fstab
+from tonnage.errors import ExhaustedError, HostError, NotFoundError, OutOfRangeError, UnavailableError, host_errors
+from tonnage.host import fstab, obstacles
 from tonnage.host.descriptor import closing, opened
 from tonnage.pools.base.contract import MAX_NAME
 from tonnage.pools.base.record import FORMAT, VolumeRecord, check, seal, unseal
+from tonnage.pools.base.reservation import LARGEST
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Errors of a disk that is full, or of a quota or limit that is reached."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk that is full, or of a quota that is reached."""
 
 
 class _DiskErrors:
-    """Raise an OSError of the body as `what: cause`, or as ExhaustedError `insufficient free space full: cause`."""
+    """Raise an OSError of the body as `what: cause`, or as ExhaustedError `insufficient free space full: cause`.
+
+    A file that is larger than the file system allows is an OutOfRangeError: no free space would help.
+    """
 
     __slots__ = ("_full", "_what")
 
@@ -48,7 +55,8 @@ class _DiskErrors:
         if isinstance(failure, OSError):
             if failure.errno in FULL:
                 raise ExhaustedError(f"insufficient free space {self._full}: {failure.strerror}") from failure
-            raise HostError(f"{self._what}: {failure.strerror}") from failure
+            kind = OutOfRangeError if failure.errno == errno.EFBIG else HostError
+            raise kind(f"{self._what}: {failure.strerror}") from failure
 
 
 disk_errors = _DiskErrors
@@ -64,9 +72,13 @@ _COPY = "trusted.tonnage.marker"
 """The extended attribute of a pool's directory that has the marker a second time."""
 _RECORD = ".json"
 HALF = ".new-"
+_MAKING, _DELETED = ".making-", ".deleted-"
+LOST = "there is none, only its content"
+"""The fault of content without a record."""
 _MARK = 512  # bytes of a marker, spaces at its end: so it is one sector, and written again as a whole or not at all
 _DAMAGE = (errno.EIO, errno.ELOOP, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG)  # one bad block is no end of the others
 _LONGEST = 1 << 20  # bytes of a record
+_HEX = 32  # characters of a UUID
 _OURS = frozenset({MARKER, "lost+found"})
 T = TypeVar("T", bound=msgspec.Struct)
 S = TypeVar("S")
@@ -356,12 +368,99 @@ class Directory:
                 damaged[name] = str(failure)
         return found, damaged
 
-    def leftovers(self, suffix: str, *known: Container[str]) -> Iterator[Path]:
-        """Contents, whose names end in suffix, of volumes that are not known."""
+    def largest_file(self) -> int:
+        """The largest size that the file system there allows for a file, LARGEST where that cannot be seen."""
+        with suppress(OSError):
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+            with opened(f"{HALF}size", flags, dir_fd=self.at) as fd:
+                os.unlink(f"{HALF}size", dir_fd=self.at)
+                return _largest_size(fd)
+        return LARGEST
+
+    # Content without a record
+
+    def begin(self, name: str) -> None:
+        """Mark content as being made, before any of it is there. Idempotent. Raises ExhaustedError, HostError."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with disk_errors(f"cannot write in {self.path}", full=f"to write in {self.path}"):
+            os.close(os.open(f"{_MAKING}{name}", flags, 0o600, dir_fd=self.at))
+
+    def finish(self, name: str) -> None:
+        """Remove that mark: the content has a record, or is gone. Idempotent. Raises HostError."""
+        with host_errors(f"cannot write in {self.path}"), suppress(FileNotFoundError):
+            os.unlink(f"{_MAKING}{name}", dir_fd=self.at)
+
+    def is_begun(self, name: str) -> bool:
+        """Whether content is marked as being made."""
+        return os.path.lexists(self.path / f"{_MAKING}{name}")
+
+    def finish_all(self, suffix: str, *known: Container[str]) -> None:
+        """Remove marks of contents that are known or gone; a kill left them. Raises HostError."""
+        for entry in os.listdir(self.path):
+            name = entry.removeprefix(_MAKING)
+            if name != entry and (_is_in(name, known) or not os.path.lexists(self.path / f"{name}{suffix}")):
+                self.finish(name)
+
+    def deleted(self, name: str, uuid: UUID, suffix: str) -> Path:
+        """Path of the content of a deleted volume."""
+        return self.path / f"{_DELETED}{name}-{uuid.hex}{suffix}"
+
+    def all_deleted(self, name: str, suffix: str) -> list[Path]:
+        """Contents of deleted volumes of that name."""
+        start = f"{_DELETED}{name}-"
+        length = len(start) + _HEX + len(suffix)
+        found = [entry for entry in os.listdir(self.path) if entry.startswith(start) and entry.endswith(suffix)]
+        return [self.path / entry for entry in sorted(found) if len(entry) == length]
+
+    def set_aside(self, name: str, uuid: UUID, suffix: str) -> Path:
+        """Rename the content of a volume whose record is to be removed; return its path. Idempotent. Raises HostError.
+
+        It is durable when the record's removal is. On a full disk the content may keep its name: a kill before it is
+        removed makes it an orphan then.
+        """
+        aside, entry = self.deleted(name, uuid, suffix), f"{name}{suffix}"
+        with host_errors(f"cannot rename {entry} in {self.path}"), suppress(FileNotFoundError):
+            try:
+                self._rename_content(entry, aside.name)
+            except OSError as failure:
+                if failure.errno not in FULL:
+                    raise
+                log.warning("deleted content keeps its name: its disk is full path=%s", self.path / entry)
+                return self.path / entry
+        return aside
+
+    def _rename_content(self, entry: str, name: str) -> None:
+        try:
+            os.rename(entry, name, src_dir_fd=self.at, dst_dir_fd=self.at)
+        except OSError as failure:
+            if failure.errno not in (errno.EPERM, errno.EROFS):
+                raise
+            obstacles.clear_entry(entry, self.at)
+            os.rename(entry, name, src_dir_fd=self.at, dst_dir_fd=self.at)
+
+    def put_back(self, name: str, uuid: UUID, suffix: str) -> None:
+        """Undo set_aside(), if it can be undone."""
+        with suppress(OSError):
+            aside = self.deleted(name, uuid, suffix)
+            os.rename(aside.name, f"{name}{suffix}", src_dir_fd=self.at, dst_dir_fd=self.at)
+
+    def without_record(self, suffix: str, *known: Container[str]) -> tuple[list[Path], dict[str, str]]:
+        """Contents, whose names end in suffix, of volumes that are not known.
+
+        Those that may be removed: half made, or deleted. And the fault of each other, by name, which is logged.
+        """
+        rubbish: list[Path] = []
+        lost: dict[str, str] = {}
         for entry in sorted(os.listdir(self.path)):
             name = entry.removesuffix(suffix)
-            if name != entry and not any(name in names for names in known):
-                yield self.path / entry
+            if name == entry or _is_in(name, known):
+                continue
+            if name.startswith(_DELETED) or self.is_begun(name):
+                rubbish.append(self.path / entry)
+            else:
+                log.error("content has no record, left alone path=%s", self.path / entry)
+                lost[name] = f"{LOST} {self.path / entry}"
+        return rubbish, lost
 
     def read(self, name: str) -> VolumeRecord:
         """One record. Raises NotFoundError, OSError, ValueError when it is damaged or of a newer tonnage."""
@@ -424,6 +523,26 @@ class Directory:
                 os.unlink(f"{name}{_RECORD}", dir_fd=self._at)
             if durable:
                 os.fsync(self._at)
+
+
+def _largest_size(fd: int) -> int:
+    """The largest size of an open, empty file, by trying. Raises OSError."""
+    fits, high = 0, LARGEST
+    while fits < high:
+        middle = high if not fits else (fits + high + 1) // 2
+        try:
+            os.ftruncate(fd, middle)
+            fits = middle
+        except OSError as failure:
+            if failure.errno not in (errno.EFBIG, errno.EINVAL):
+                raise
+            high = middle - 1
+            fits = fits or 1
+    return fits
+
+
+def _is_in(name: str, known: Sequence[Container[str]]) -> bool:
+    return any(name in names for names in known)
 
 
 def is_unmounted(path: Path) -> bool:

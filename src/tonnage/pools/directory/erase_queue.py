@@ -57,6 +57,9 @@ class Erasures:
             else:
                 log.info("nothing left to erase volume=%s key=%s", entry.name, key)
                 self._directory.remove(key)
+        for path in sorted(self._folder.glob(f"*{_CONTENT}")):
+            if path.stem not in entries:
+                self._unreadable.setdefault(path.stem, "there is none")
 
     def faults(self) -> list[str]:
         """Problems of jobs, and what to do about each."""

@@ -28,14 +28,21 @@ class Snapshots:
         """The pool's name, as its store has it."""
         self.directory = Directory(self.path, f"{kind}-snapshots")
 
-    def open(self, discard: Callable[[Path], None]) -> None:
-        """Read the records; contents without one are passed to discard. Raises UnavailableError, HostError."""
+    def open(self) -> None:
+        """Read the records. Raises UnavailableError, HostError."""
         self.records, self.damaged = {}, {}
-        if not self.directory.open_existing(self.pool):
+        if self.directory.open_existing(self.pool):
+            self.records, self.damaged = self.directory.records()
+
+    def clean(self, discard: Callable[[Path], None]) -> None:
+        """Pass half-made and deleted contents to discard; others without a record are damage. Raises HostError."""
+        if not self.directory.is_open:
             return
-        self.records, self.damaged = self.directory.records()
-        for content in self.directory.leftovers(self._suffix, self.records, self.damaged):
+        rubbish, lost = self.directory.without_record(self._suffix, self.records, self.damaged)
+        self.damaged |= lost
+        for content in rubbish:
             discard(content)
+        self.directory.finish_all(self._suffix, self.records, self.damaged)
 
     def close(self) -> None:
         """Release the directory. Idempotent."""
@@ -72,6 +79,7 @@ class Snapshots:
     def add(self, record: VolumeRecord, *, durable: bool) -> None:
         """Write a record, which creates the snapshot. Raises ExhaustedError, HostError."""
         self.directory.write(record, durable=durable)
+        self.directory.finish(record.name)
         self.records[record.name] = record
 
     def forget(self, name: str, *, durable: bool) -> None:

@@ -124,6 +124,16 @@ class ImageContent(VolumeContent):
         except OSError:
             return True  # not known
 
+    def allocates(self, record: VolumeRecord, origin: VolumeRecord | None) -> int:
+        if origin is None or (origin.state == "new" and not origin.block):
+            return 0 if record.sparse else record.length
+        folder = self._folder.snapshots if record.from_snapshot else self._folder
+        image, share = folder.content(origin.name), not is_overwritten(record, origin)
+        copied = consistent_copy.check(image, origin, self._folder.path, share=share)
+        if record.sparse:
+            return copied
+        return record.length if copied else max(0, record.length - origin.length)
+
     def held(self, content: Path) -> int:
         with suppress(OSError):
             return os.stat(content).st_blocks * 512

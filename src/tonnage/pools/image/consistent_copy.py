@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from tonnage.errors import PreconditionError, host_errors
 from tonnage.host import device, loop
@@ -90,11 +91,15 @@ def _sync(image: Path, record: VolumeRecord) -> None:
 def _check_shares(record: VolumeRecord, fd: int, source: int, *, share: bool) -> None:
     """Raises PreconditionError when raw block that is in use would be copied byte by byte, which takes a while."""
     if not share or not image_copy.can_share(fd, source):
-        why = "its disk cannot share blocks between files" if share else "erasing forbids to share its blocks"
-        raise PreconditionError(
-            f"raw block volume {record.name} is in use and {why}: a copy would not be of one moment; stop its"
-            " pod first" + (", or put the pool on xfs or btrfs" if share else "")
-        )
+        _refuse_block(record, share=share)
+
+
+def _refuse_block(record: VolumeRecord, *, share: bool) -> NoReturn:
+    why = "its disk cannot share blocks between files" if share else "erasing forbids to share its blocks"
+    raise PreconditionError(
+        f"raw block volume {record.name} is in use and {why}: a copy would not be of one moment; stop its"
+        " pod first" + (", or put the pool on xfs or btrfs" if share else "")
+    )
 
 
 def _open(image: Path) -> int:
@@ -110,6 +115,14 @@ def freeze(image: Path, record: VolumeRecord) -> online.Freeze:
     """A freeze of the mounted file system of an image, not begun. Raises PreconditionError."""
     ext4_resize.settle(image, record)
     return online.Freeze(roots(image, record), record, _mark(image, record))
+
+
+def check(image: Path, record: VolumeRecord, folder: Path, *, share: bool) -> int:
+    """As copied_bytes(). Raises PreconditionError for raw block in use that would be copied, HostError."""
+    copied = copied_bytes(image, folder, share=share)
+    if copied and record.block and file.is_used(image):
+        _refuse_block(record, share=share)
+    return copied
 
 
 def copied_bytes(image: Path, folder: Path, *, share: bool) -> int:

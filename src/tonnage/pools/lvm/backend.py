@@ -21,7 +21,16 @@ from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import OutOfRangeError, TonnageError, UnavailableError
 from tonnage.host import dm, loop, lvm
 from tonnage.host.lvm import check_group
-from tonnage.pools.base.contract import Capacity, Features, PoolLimits, SnapshotRequest, Stillness, VolumeRequest
+from tonnage.pools.base.contract import (
+    Capacity,
+    Erasure,
+    Features,
+    PoolLimits,
+    SnapshotRequest,
+    Stillness,
+    VolumeRequest,
+    looks_like_volume,
+)
 from tonnage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
 from tonnage.pools.base.record import FORMAT, VolumeRecord, new_record, upgraded
 from tonnage.pools.base.reservation import LARGEST
@@ -180,6 +189,14 @@ class LvmBackend(Backend):
 
     # Volumes
 
+    def check_create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> None:
+        self.volumes.check_name(request.name)
+        if origin is not None and request.source is not None and origin.state != "new":
+            self.snapshots.check_source(origin, request.source)
+
+    def check_expand(self, record: VolumeRecord, size: int) -> None:
+        self.volumes.check_expand(record)
+
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         """Create a volume. A source that was never used has no content: its copy is a new volume."""
         created = self.table.clock.time()
@@ -239,6 +256,18 @@ class LvmBackend(Backend):
 
     def fault(self, record: VolumeRecord) -> str:
         return volume_fault(self.table, record)
+
+    def problems(self, erasing: Sequence[Erasure]) -> list[str]:
+        """Logical volumes that may have lost their records, which are their tags. Raises UnavailableError."""
+        with self.table.account.lock:
+            found = self.table.account.fresh(max_age=MAX_AGE).volumes
+        return [
+            f"logical volume {self.table.group}/{lv}: it has a volume's name and no tags of tonnage, so it is left"
+            " alone: it may be a volume whose record is lost, then put its tags back (lvm lvchange); if it is not"
+            " needed, lvm lvremove it"
+            for lv, volume in sorted(found.items())
+            if looks_like_volume(lv) and not lvm_tags.is_ours(volume.tags)
+        ]
 
     # Snapshots
 

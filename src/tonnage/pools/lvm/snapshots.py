@@ -51,10 +51,20 @@ class LvmSnapshots:
         Raises ExhaustedError, PreconditionError.
         """
         self._volumes.check_name(record.name)
+        self.check_source(origin, source)
         record = replace(record, length=length_of(origin, record.size), state="formatted")
         with self._table.counting(record.name, record.size):
             self._fill(record, origin, source)
         return self._table.records.volumes[record.name]
+
+    def check_source(self, origin: VolumeRecord, source: VolumeOrigin) -> None:
+        """Check whether a source still has its content. Raises PreconditionError, HostError."""
+        lv = self._lv_of(source)
+        found = self._table.account.find(lv)
+        if found is not None and found.is_thick_snapshot and is_lost_snapshot(self._table.group, lv):
+            raise PreconditionError(
+                f"snapshot {origin.name} is lost: more was overwritten since it was made than cowSize keeps; delete it"
+            )
 
     def _fill(self, record: VolumeRecord, origin: VolumeRecord, source: VolumeOrigin) -> None:
         """Create a volume as a copy of another, or empty."""
@@ -124,10 +134,6 @@ class LvmSnapshots:
     def _still(self, lv: str, origin: VolumeRecord) -> Iterator[str]:
         """Provide a logical volume with another's unchanging content: that one, or a snapshot of it."""
         found = self._table.account.find(lv)
-        if found is not None and found.is_thick_snapshot and is_lost_snapshot(self._table.group, lv):
-            raise PreconditionError(
-                f"snapshot {origin.name} is lost: more was overwritten since it was made than cowSize keeps; delete it"
-            )
         if lv in self._table.entries or not self._volumes.is_used(lv):
             is_idle = found is not None and not found.is_thick_snapshot and lvm.device(self._table.group, lv) is None
             try:

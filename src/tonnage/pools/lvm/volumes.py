@@ -226,14 +226,8 @@ class LogicalVolumes:
     def expand(self, name: str, size: int) -> VolumeRecord:
         """Expand a volume to `size` bytes; return its record. Raises ExhaustedError, PreconditionError, HostError."""
         record, lv = self._table.records.get(name), self._table.lv(name)
-        is_used = record.state != "new"
-        if is_used and not record.block and record.fstype == "ext4" and not filesystem.may_grow_ext4():
-            raise PreconditionError(
-                f"volume {name}: ext4 on a logical volume grows while it is mounted, as resize2fs on one that is not"
-                " cannot be killed without damage, and that takes CAP_SYS_RESOURCE, which is lacking: run the driver"
-                " with that capability, or use xfs"
-            )
-        larger = enlarged(record, size, is_used=is_used)
+        self.check_expand(record)
+        larger = enlarged(record, size, is_used=record.state != "new")
         with self._table.counting(f"{name} more", size - record.size):
             try:
                 self._extend(lv, record, larger.length)
@@ -243,6 +237,22 @@ class LogicalVolumes:
             self._table.retag(lv, TagEntry(TagKind.VOLUME, record), TagEntry(TagKind.VOLUME, larger))
             self._table.keep(lv, TagEntry(TagKind.VOLUME, larger), key=f"{name} more")
         return larger
+
+    def check_expand(self, record: VolumeRecord) -> None:
+        """Check whether a volume can be extended at the moment. Raises PreconditionError, HostError."""
+        is_used = record.state != "new"
+        if is_used and not record.block and record.fstype == "ext4" and not filesystem.may_grow_ext4():
+            raise PreconditionError(
+                f"volume {record.name}: ext4 on a logical volume grows while it is mounted, as resize2fs on one that is"
+                " not cannot be killed without damage, and that takes CAP_SYS_RESOURCE, which is lacking: run the"
+                " driver with that capability, or use xfs"
+            )
+        lv = self._table.lv(record.name)
+        if self._table.account.thick_snapshots(lv) and self.is_used(lv):
+            raise PreconditionError(
+                f"volume {record.name} is in use and has snapshots: LVM extends the origin of thick snapshots only"
+                " while nothing uses it; stop its pod, or delete the snapshots"
+            )
 
     def _extend(self, lv: str, record: VolumeRecord, length: int) -> None:
         found, extent = self._table.account.find(lv), self._table.extent()
@@ -272,11 +282,6 @@ class LogicalVolumes:
             yield
             return
         path = self._table.device_of(record)
-        if self.is_used(lv):
-            raise PreconditionError(
-                f"volume {record.name} is in use and has snapshots: LVM extends the origin of thick snapshots only"
-                " while nothing uses it; stop its pod, or delete the snapshots"
-            )
         if path is not None:
             self._table.deactivate(lv)
         try:

@@ -13,7 +13,7 @@ length 0 again (or an erase job), destroys the namespace, removes the record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID, uuid4
 
@@ -23,7 +23,7 @@ from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import ExhaustedError, HostError, OutOfRangeError, TonnageError, UnsupportedError
 from tonnage.host import ndctl
 from tonnage.host.ndctl import SECTOR, PmemNamespace, Region
-from tonnage.pools.base.contract import Capacity, Erasure, Features, VolumeRequest
+from tonnage.pools.base.contract import Capacity, Erasure, Features, VolumeRequest, looks_like_volume
 from tonnage.pools.base.parameters import (
     BANDWIDTH,
     ERASE,
@@ -117,7 +117,19 @@ class PmemBackend(Backend):
             self.records.volumes = found | self.records.volumes
 
     def problems(self, erasing: Sequence[Erasure]) -> list[str]:
-        return list(self.erasures.faults)
+        """Faults of jobs, and namespaces that may have lost their records."""
+        return [*self.erasures.faults, *(line for region in self._regions for line in self._lost(region))]
+
+    def _lost(self, region: PmemRegion) -> Iterator[str]:
+        known = {str(record.uuid) for record in list(self.records.volumes.values())}
+        known |= {job.key for job in self.erasures.jobs()} | {str(uuid) for _, uuid in list(self._left.values())}
+        for namespace in ndctl.namespaces(region.name):
+            label = namespace.label
+            if looks_like_volume(label) and label not in self.records.damaged and str(namespace.uuid) not in known:
+                yield (
+                    f"namespace {namespace.name}: it has the label of volume {label} and no record, so it is left"
+                    " alone: put a copy of its record back; if it is not needed, ndctl destroy-namespace it"
+                )
 
     def _undo(self, record: VolumeRecord) -> None:
         """Remove a half-made or half-removed namespace."""

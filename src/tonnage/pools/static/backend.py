@@ -5,7 +5,8 @@ is no expansion, clone or snapshot. Needs root.
 
 Each call that needs capacity reads the directory, so disks that are mounted later are found without a restart. A disk
 is chosen under one lock, and recorded before anything else is done with it. A missing or exchanged disk is reported,
-and its volume is never reported as deleted.
+and its volume is never reported as deleted. A disk without a record is offered only if its content allows it: records
+can be lost.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from uuid import uuid4
 
 from msgspec.structs import replace
 
@@ -36,6 +36,7 @@ from tonnage.pools.base.record import Records, VolumeRecord, new_record
 from tonnage.pools.core.backend import Backend, RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES
 from tonnage.pools.directory.directory import OWN
+from tonnage.pools.static import content
 from tonnage.pools.static.cleaner import CLEANER, Cleaning, cleaner_of, job_for
 from tonnage.pools.static.discovery import FoundDisk, StaticDisk, check_directory, look
 from tonnage.pools.static.mount import StaticMounts, check_unused, elsewhere
@@ -77,6 +78,7 @@ class StaticBackend(Backend):
         self.erasures: Cleaning = Cleaning(self.disk_records, self.present, self._freed)
         self._entries: dict[str, str] = {}  # volume -> its disk
         self._found = _NONE
+        self._lost: dict[str, str] = {}  # volumes without a record -> the disks that say they are them
         self.mounts = StaticMounts(self._disk_of, self.write)
 
     # Opening
@@ -102,6 +104,15 @@ class StaticBackend(Backend):
         for name, entry in self._entries.items():
             if fault := self._absence(entry):
                 log.error("disk of a volume is missing volume=%s fault=%s", name, fault)
+            else:
+                self._mark(name, self._found.disks[entry])
+
+    def _mark(self, name: str, disk: StaticDisk) -> None:
+        """Mark the disk of a volume, unless a kill or a former version prevented that, it is marked."""
+        try:
+            content.take(disk, name)
+        except HostError as failure:  # it may be full: the record is there
+            log.warning("disk of a volume is not marked volume=%s error=%s", name, failure)
 
     def close(self) -> None:
         self.disk_records.close()
@@ -116,19 +127,24 @@ class StaticBackend(Backend):
         """Read the directory again; log newly rejected entries. Raises UnavailableError."""
         with self.records.lock:  # it opens free devices exclusively: a concurrent read, or mkfs on one, would get EBUSY
             found = look(self.directory)
-            refused = dict(found.refused)
-            refused |= {
-                entry: f"its record is damaged ({why}): {self.records.remedy}"
-                for entry, why in self.disk_records.damaged.items()
-            }
-            for entry, disk in found.disks.items():
-                if entry not in self.disk_records.disks and entry not in refused and (why := _taken_by_others(disk)):
-                    refused[entry] = why
+            unknown = [disk for entry, disk in found.disks.items() if self._is_unknown(entry)]
+            self._lost = content.lost_volumes(unknown)
+            taken = {disk.entry: _taken_by_others(disk) or content.foreign(disk) for disk in unknown}
+            refused = {**found.refused, **self._damaged(), **{entry: why for entry, why in taken.items() if why}}
             for entry, why in refused.items():
                 if self._found.refused.get(entry) != why:
                     log.warning("entry is no volume path=%s reason=%s", self.directory / entry, why)
             self._found = FoundDisk(found.disks, refused)
             return self._found
+
+    def _is_unknown(self, entry: str) -> bool:
+        return entry not in self.disk_records.disks and entry not in self.disk_records.damaged
+
+    def _damaged(self) -> dict[str, str]:
+        return {
+            entry: f"its record is damaged ({why}): {self.records.remedy}"
+            for entry, why in self.disk_records.damaged.items()
+        }
 
     def problems(self, erasing: Sequence[Erasure]) -> list[str]:
         """Entries that are not volumes, missing disks, and failing cleaners. Raises UnavailableError."""
@@ -150,7 +166,13 @@ class StaticBackend(Backend):
                 f"disk {self.directory / entry} is another one than it was (was {record.identity}, is {disk.identity}):"
                 " bring the former one back"
             )
-        return ""
+        if record.volume is not None and (other := self._lost.get(record.volume.name)):
+            return (
+                f"disk {self.directory / entry}: disk {self.directory / other} says that it is volume"
+                f" {record.volume.name}, too: put the newest copy of the records back and restart the driver"
+            )
+        why = content.stranger(record, disk)
+        return why and f"disk {self.directory / entry}: {why}"
 
     def present(self, entry: str) -> StaticDisk:
         """The disk of a record. Raises HostError when it is missing or another one; UnavailableError."""
@@ -222,13 +244,23 @@ class StaticBackend(Backend):
         self.records.check_damaged(request.name)
         with self.records.lock:
             disk, size = self._choose(request, want)
+            self._check_lost(request.name)
             fstype = "" if request.block else want.fstype or disk.fstype
-            record = new_record(request, size, fstype, uuid=uuid4(), created=self._clock.time())
+            uuid = content.uuid_of(request.name)
+            record = new_record(request, size, fstype, uuid=uuid, created=self._clock.time())
             record = replace(record, length=disk.size if disk.block else 0)
-            self.disk_records.write(DiskRecord(disk.entry, disk.identity, volume=record))
+            self._take(disk, record)
             self.records.volumes[record.name], self._entries[record.name] = record, disk.entry
         log.info("disk taken volume=%s disk=%s bytes=%d", record.name, disk.path, record.size)
         return record
+
+    def _take(self, disk: StaticDisk, record: VolumeRecord) -> None:
+        self.disk_records.write(DiskRecord(disk.entry, disk.identity, volume=record))
+        try:
+            content.take(disk, record.name)
+        except HostError:
+            self.disk_records.remove(disk.entry)
+            raise
 
     def _choose(self, request: VolumeRequest, want: RequestedVolume) -> tuple[StaticDisk, int]:
         fitting = list(self._fitting(self.refresh(), want.fstype, request.parameters, block=request.block))
@@ -265,6 +297,7 @@ class StaticBackend(Backend):
         check_unused(name, disk)
         with self.records.lock:
             if record.state == "new":
+                content.give_back(disk)
                 self.disk_records.remove(disk.entry)
             else:
                 job = job_for(disk, name, cleaner_of(record.parameters))
@@ -279,12 +312,21 @@ class StaticBackend(Backend):
             raise
 
     def _check_unknown(self, name: str) -> None:
-        """Raises HostError if an unknown volume may have a damaged record: it is not deleted then."""
+        """Raises HostError if an unknown volume may have a damaged or lost record: it is not deleted then."""
+        self._check_lost(name)
         if damaged := sorted(self.disk_records.damaged.items()):
             entry, why = damaged[0]
             raise HostError(
                 f"volume {name[:128]} may be disk {self.directory / entry}, whose record is damaged ({why}), nothing"
                 f" was touched: {self.records.remedy}"
+            )
+
+    def _check_lost(self, name: str) -> None:
+        """Raises HostError if a disk without a record says that it is that volume."""
+        if entry := self._lost.get(name):
+            raise HostError(
+                f"volume {name[:128]}: disk {self.directory / entry} says that it is this volume, and its record is not"
+                " here, nothing was touched: put a copy of the record back and restart the driver"
             )
 
     def give_up(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from tonnage.errors import HostError, InvalidError
 from tonnage.host import device, filesystem, libc, tree
 from tonnage.host.descriptor import opened
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob
-from tonnage.pools.fs.formats import GI, MI
+from tonnage.pools.static import content
 from tonnage.pools.static.discovery import StaticDisk
 from tonnage.pools.static.records import DiskRecords
 
@@ -28,9 +28,6 @@ log = logging.getLogger(__name__)
 CLEANER = "cleaner"
 QUICK = "quick"
 CLEANERS = (QUICK, "discard", "zero", "shred")
-_ENDS = 2 * MI
-_COPIES = (64 * MI, 256 * GI)  # btrfs has copies of its superblock there
-_COPY = 4096
 
 
 def cleaner_of(parameters: Mapping[str, str]) -> str:
@@ -55,20 +52,11 @@ def wipe_signatures(fd: int) -> None:
 
     They are at both ends, with copies in between.
     """
-    end = device.size(fd)
-    zeros = bytes(_ENDS)
-    for start, stop in _places(end):
+    for start, stop in content.places(device.size(fd)):
+        zeros = bytes(stop - start)
         while start < stop:
             start += os.pwrite(fd, zeros[: stop - start], start)
     os.fsync(fd)
-
-
-def _places(end: int) -> Iterator[tuple[int, int]]:
-    yield 0, min(_ENDS, end)
-    yield max(0, end - _ENDS), end
-    for copy in _COPIES:
-        if copy + _COPY <= end:
-            yield copy, copy + _COPY
 
 
 def _clean_device(disk: StaticDisk, node: Path) -> None:
@@ -123,7 +111,7 @@ class Cleaning:
         self._records.write(replace(self._records.disks[job.key], job=job))
 
     def finish(self, job: EraseJob) -> None:
-        """Finish the cleaner's other steps, then the disk is free."""
+        """Finish the cleaner's other steps, then the disk is free. Raises HostError."""
         disk = self._present(job.key)
         try:
             if disk.node is None:
@@ -132,6 +120,7 @@ class Cleaning:
                 _clean_device(disk, disk.node)
         except OSError as failure:
             raise HostError(f"cannot clean disk {disk.path} of volume {job.name}: {_text(failure)}") from failure
+        content.clear(disk)
         self._records.remove(job.key)
         self._freed(job.key)
 

@@ -8,35 +8,59 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from uuid import UUID
 
 from msgspec.structs import replace
 
-from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, UnsupportedError
+from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, UnsupportedError, host_errors
 from tonnage.host import device, mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.backend import Mounts
 from tonnage.pools.core.device_mounts import NODE, unstage
 from tonnage.pools.fs import block_device, mounts
+from tonnage.pools.static import content
 from tonnage.pools.static.discovery import StaticDisk
 
 log = logging.getLogger(__name__)
 _MAY_HOLD_NODES = frozenset({"devtmpfs", "tmpfs"})
 
 
-def format_once(record: VolumeRecord, disk: StaticDisk) -> None:
-    """Format a block device that was never used. Idempotent.
+def format_once(record: VolumeRecord, disk: StaticDisk, write: Callable[[VolumeRecord], None]) -> VolumeRecord:
+    """Format a block device that was never used; return the record of what is on it then. Idempotent.
 
-    An existing file system of that kind stays with its content: the disk was prepared with it. Raises PreconditionError
-    when something else is on it, BusyError, HostError.
+    A new file system of that kind stays: the disk was prepared with it. So does a used one of a volume that a former
+    version made, which offered such disks. write: writes a record. Raises PreconditionError when there is anything
+    else, BusyError, HostError.
     """
     node = str(disk.node)
-    with block_device.locked(node) as fd:
+    with block_device.locked(node) as fd, host_errors(f"volume {record.name}: cannot read {node}"):
         found = device.probe(fd)
-        if found is not None and found.kind == record.fstype and found.uuid != record.uuid:
+        if found is not None and (uuid := _prepared(record, fd, found)) is not None:
             log.info("file system that is there is used as it is volume=%s disk=%s", record.name, disk.path)
-            return
+            return replace(record, uuid=uuid)
+        if found is None and not record.made:
+            if content.is_derived(record.uuid) and not content.is_blank(fd):
+                raise PreconditionError(_not_blank(record, disk))
+            record = replace(record, made=record.length)  # what an mkfs leaves that a power cut ends is ours
+            write(record)
         block_device.prepare(fd, node, record, zeroed=False)
+        return record
+
+
+def _prepared(record: VolumeRecord, fd: int, found: device.Signature) -> UUID | None:
+    """The UUID of a file system that the disk was prepared with, None when it was not. Raises OSError."""
+    if found.kind != record.fstype or found.uuid in (None, record.uuid):
+        return None
+    is_former = not content.is_derived(record.uuid) and found.uuid is not None and not content.is_derived(found.uuid)
+    return found.uuid if is_former or device.is_unused(fd) else None
+
+
+def _not_blank(record: VolumeRecord, disk: StaticDisk) -> str:
+    return (
+        f"volume {record.name}: disk {disk.path} is new by its record and not blank: it will not be formatted or shown;"
+        " look at it, then zero it, or delete the volume"
+    )
 
 
 class StaticMounts(Mounts):
@@ -60,9 +84,7 @@ class StaticMounts(Mounts):
                 )
             return
         if record.state == "new":
-            if record.fstype and disk.block:
-                format_once(record, disk)
-            self._write(replace(record, state="formatted"))  # a pod may write from here on, so it must be cleaned
+            self._begin(record, disk)
         mounts.make_directory(path)
         if record.block:
             assert disk.node is not None
@@ -79,6 +101,14 @@ class StaticMounts(Mounts):
 
     def writes_record(self, record: VolumeRecord) -> bool:
         return record.state == "new"
+
+    def _begin(self, record: VolumeRecord, disk: StaticDisk) -> None:
+        """Make a disk ready that was never used. Raises PreconditionError, BusyError, HostError."""
+        if record.fstype and disk.block:
+            record = format_once(record, disk, self._write)
+        elif record.block and content.is_derived(record.uuid) and content.foreign(disk):
+            raise PreconditionError(_not_blank(record, disk))
+        self._write(replace(record, state="formatted"))  # a pod may write from here on, so it must be cleaned
 
     def unstage(self, name: str, path: Path) -> None:
         unstage(path)

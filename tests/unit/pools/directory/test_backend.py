@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -31,18 +32,58 @@ def test_order_of_steps(backend: DirectoryBackend) -> None:
     record = backend.create(REQUEST, backend.want(REQUEST))
     assert backend.folder.content("v").stat().st_size == record.length == 8 * MI
     assert backend.records.used == 8 * MI
-    (backend.folder.path / "leftover.img").touch()
+    for name in (".making-half", "half.img", f".deleted-old-{record.uuid.hex}.img", ".making-v"):
+        (backend.folder.path / name).touch()
     backend.close()
     assert not backend.is_open
     with pytest.raises(UnavailableError):
         backend.record("v")
     backend.open()
     assert backend.record("v") == record
-    assert not (backend.folder.path / "leftover.img").exists(), "content without a record"
+    left = {path.name for path in backend.folder.path.iterdir()}
+    assert left == {".tonnage-pool", "v.json", "v.img"}, "half-made and deleted content goes"
     backend.delete("v")
     backend.delete("v")
     assert [path.name for path in backend.folder.path.iterdir()] == [".tonnage-pool"]
     assert backend.records.used == 0
+    backend.close()
+
+
+def test_a_deletion_that_was_killed_after_the_rename_is_finished(backend: DirectoryBackend) -> None:
+    record = backend.create(REQUEST, backend.want(REQUEST))
+    backend.folder.directory.set_aside("v", record.uuid, ".img")
+    backend.close()
+    backend.open()
+    assert (backend.records.volumes, backend.records.damaged, backend.records.used) == ({}, {}, 0)
+    assert [path.name for path in backend.folder.path.iterdir()] == [".tonnage-pool"]
+    backend.close()
+
+
+def test_deleted_content_of_an_earlier_volume_does_not_delete_one_of_its_name(backend: DirectoryBackend) -> None:
+    record = backend.create(REQUEST, backend.want(REQUEST))
+    backend.folder.directory.deleted("v", UUID(int=1), ".img").touch()
+    backend.close()
+    backend.open()
+    assert backend.record("v") == record
+    assert not backend.folder.directory.all_deleted("v", ".img")
+    backend.close()
+
+
+def test_an_orphan_is_kept_counted_and_its_name_is_taken(backend: DirectoryBackend) -> None:
+    backend.create(REQUEST, backend.want(REQUEST))
+    backend.folder.directory.remove("v")
+    del backend.records.volumes["v"]  # as a call sees it that comes before the next start
+    with pytest.raises(HostError, match="there is none, only its content"):
+        backend.delete("v")
+    backend.close()
+    backend.open()
+    assert backend.records.used == 8 * MI
+    for call in (lambda: backend.delete("v"), lambda: backend.create(REQUEST, backend.want(REQUEST))):
+        with pytest.raises(
+            HostError, match=r"record of volume v .* nothing was touched: put a copy of the record back"
+        ):
+            call()
+    assert backend.folder.content("v").exists()
     backend.close()
 
 

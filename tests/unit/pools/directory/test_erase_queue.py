@@ -46,6 +46,21 @@ def test_a_job_survives_the_process_and_ends(tmp_path: Path) -> None:
     queue.close()
 
 
+def test_content_that_lost_its_job_is_kept_and_reported(tmp_path: Path) -> None:
+    queue = Erasures(tmp_path, "image", lambda _: None)
+    queue.open()
+    queue.add(RECORD, "zero", _content(tmp_path))
+    [job] = queue.jobs()
+    queue.close()
+    (tmp_path / ".erasing" / f"{job.key}.json").unlink()
+    queue.open()
+    assert (list(queue.jobs()), queue.used()) == ([], 4096)
+    [fault] = queue.faults()
+    assert f"{job.key}.content is neither erased nor removed" in fault
+    assert "there is none" in fault
+    queue.close()
+
+
 def test_a_job_without_content_is_forgotten_and_a_damaged_one_stays(tmp_path: Path) -> None:
     queue = Erasures(tmp_path, "image", lambda _: None)
     queue.open()

@@ -1,4 +1,4 @@
-"""Snapshots of a directory: records of their own, leftovers without one are passed on."""
+"""Snapshots of a directory: records of their own, what a kill left is passed on, other content without one is left alone."""
 
 from __future__ import annotations
 
@@ -18,18 +18,25 @@ RECORD = VolumeRecord("s", 4096, UUID(int=1), block=True, from_volume="v")
 
 def test_a_life(tmp_path: Path) -> None:
     snapshots = Snapshots(tmp_path, "image", ".img")
-    snapshots.open(lambda _: None)
+    snapshots.open()
     assert not snapshots.path.exists()
     snapshots.prepare()
     snapshots.content("s").touch()
-    snapshots.content("leftover").touch()
+    for name in ("half", "lost"):
+        snapshots.content(name).touch()
+    snapshots.directory.begin("half")
+    snapshots.directory.begin("s")
     snapshots.add(RECORD, durable=True)
     assert (snapshots.find("s"), snapshots.find("t"), snapshots.used()) == (RECORD, None, 4096)
     snapshots.close()
-    leftovers: list[Path] = []
-    snapshots.open(leftovers.append)
+    passed: list[Path] = []
+    snapshots.open()
+    snapshots.clean(passed.append)
     assert snapshots.all() == [RECORD]
-    assert leftovers == [snapshots.content("leftover")]
+    assert passed == [snapshots.content("half")]
+    assert (snapshots.directory.is_begun("half"), snapshots.directory.is_begun("s")) == (True, False)
+    with pytest.raises(HostError, match="there is none, only its content"):
+        snapshots.find("lost")
     for _ in range(2):
         snapshots.forget("s", durable=True)
     with pytest.raises(NotFoundError):
@@ -52,8 +59,8 @@ def test_a_folder_that_cannot_be_seen_is_not_taken_for_none(tmp_path: Path, monk
     with monkeypatch.context() as patch:
         patch.setattr(os, "lstat", fails)
         with pytest.raises(OSError, match="Input/output"):
-            snapshots.open(lambda _: None)
-    snapshots.open(lambda _: None)
+            snapshots.open()
+    snapshots.open()
     assert snapshots.all() == [RECORD]
     snapshots.close()
 
@@ -63,7 +70,7 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     snapshots.prepare()
     (snapshots.path / "s.json").write_text("{}")
     snapshots.close()
-    snapshots.open(lambda _: None)
+    snapshots.open()
     with pytest.raises(HostError, match=r"snapshot s: its record .*s\.json is damaged"):
         snapshots.find("s")
     snapshots.close()

@@ -384,13 +384,6 @@ async def test_found_again_where_the_pool_has_another_path(opened: Opener, real_
 
 
 class TestBroken:
-    async def test_image_without_a_record_is_rubbish(self, opened: Opener, real_folder: Path) -> None:
-        pool = await opened()
-        await pool.close()
-        (real_folder / "pool" / "half.img").write_bytes(bytes(4096))
-        pool = await opened()
-        assert not (real_folder / "pool" / "half.img").exists()
-
     async def test_damaged_record_keeps_its_image_and_its_space(self, opened: Opener, real_folder: Path) -> None:
         pool, record = await opened(), real_folder / "pool" / "v.json"
         await pool.create(VolumeRequest("v", 20 * MI))

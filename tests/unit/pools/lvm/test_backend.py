@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.unit.pools.lvm.conftest import EXTENT, Group
 
-from tonnage.errors import InvalidError, OutOfRangeError, UnavailableError
+from tonnage.errors import AlreadyExistsError, InvalidError, OutOfRangeError, UnavailableError
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.lvm.backend import LvmBackend
 from tonnage.pools.lvm.thin_pool import LvmLimits
@@ -25,6 +26,23 @@ def test_a_life(backend: LvmBackend, group: Group, again: Callable[[], LvmBacken
     backend.delete("a")
     assert group.volumes == {}
     backend.delete("a")
+
+
+def test_a_volume_that_lost_its_tags_is_reported_and_left_alone(
+    backend: LvmBackend, group: Group, again: Callable[[], LvmBackend]
+) -> None:
+    name = "pvc-0a53b1d5-4b5c-4a35-9b4e-1f2e3d4c5b6a"
+    for request in (VolumeRequest(name, 10 * MI), VolumeRequest("b", 10 * MI)):
+        backend.create(request, backend.want(request))
+    group.volumes[name] = replace(group.volumes[name], tags=("of-others",))
+    group.volumes["other"] = replace(group.volumes[name], name="other")
+    backend = again()
+    [problem] = backend.problems([])
+    assert f"/{name}: it has a volume's name and no tags of tonnage, so it is left alone" in problem
+    with pytest.raises(AlreadyExistsError, match="not tonnage's: it is left alone"):
+        backend.create(VolumeRequest(name, 10 * MI), backend.want(VolumeRequest(name, 10 * MI)))
+    backend.delete(name)
+    assert set(group.volumes) == {name, "b", "other"}
 
 
 def test_raw_block_volumes_have_whole_extents(backend: LvmBackend) -> None:

@@ -7,10 +7,18 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_record
 from tests.unit.pools.lvm.conftest import EXTENT, Group
 
-from tonnage.errors import ExhaustedError, HostError, InvalidError
-from tonnage.host import dm
+from tonnage.errors import (
+    AlreadyExistsError,
+    ExhaustedError,
+    HostError,
+    InvalidError,
+    OutOfRangeError,
+    PreconditionError,
+)
+from tonnage.host import dm, filesystem
 from tonnage.host.lvm import LogicalVolume
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.record import UNDELETE
@@ -262,3 +270,22 @@ async def test_pools_that_keep_none(group: Group) -> None:
         check_undelete(make(parse("lvm:vg0,thin=pool,overcommit=2")), DAY, {})
     for text in ("lvm:vg0", "lvm:vg0,thin=pool", "pmem:region0,mode=lvm", "pmem:region0"):
         check_undelete(make(parse(text)), DAY, {})
+
+
+async def test_what_can_never_be_made_evicts_nothing(pool: Pool, group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    await _create(pool, "old", 2000)
+    await pool.discard("old")
+    await pool.create(VolumeRequest("used", 100 * MI, fstype="ext4"))
+    pool.backend.write(replace_record(pool.backend.record("used"), state="formatted"))
+    group.volumes["theirs"] = LogicalVolume("theirs", 100 * EXTENT, (), "linear")
+    pool.backend.table.account.read()  # type: ignore[attr-defined]
+    monkeypatch.setattr(filesystem, "may_grow_ext4", lambda: False)
+    for call, error in (
+        (lambda: _create(pool, "theirs", 3000), AlreadyExistsError),
+        (lambda: _create(pool, "new", 5000), OutOfRangeError),
+        (lambda: _create(pool, "old", 5000), OutOfRangeError),
+        (lambda: pool.expand("used", 3000 * MI), PreconditionError),
+    ):
+        with pytest.raises(error):
+            await call()
+        assert [volume.name for volume in await pool.trash()] == ["old"]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.unit.pools.static.disks import MI, Bench, clean
 
 from tonnage.errors import (
     AlreadyExistsError,
@@ -20,85 +18,16 @@ from tonnage.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from tonnage.host import device, disk, loop, mount
+from tonnage.host import device, disk, mount
 from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
 from tonnage.pools.static import discovery
 from tonnage.pools.static.backend import StaticBackend
+from tonnage.pools.static.content import MARK, OFFERED
 from tonnage.pools.static.discovery import readable
 
 pytestmark = pytest.mark.real
-MI = 1024**2
 GI = 1024**3
 SECRET = b"secret of the first owner"
-
-
-@dataclass
-class Bench:
-    """A discovery directory and its pool. images: of loop devices, by entry."""
-
-    folder: Path
-    loops: list[loop.LoopDevice] = field(default_factory=list)
-    images: dict[str, Path] = field(default_factory=dict)
-    pool: Pool | None = None
-
-    @property
-    def disks(self) -> Path:
-        return self.folder / "disks"
-
-    def tmpfs(self, entry: str, size: int) -> Path:
-        """A mount of its own."""
-        path = self.disks / entry
-        path.mkdir()
-        mount.mount("disk", path, "tmpfs", [f"size={size}"])
-        return path
-
-    def device(self, entry: str, size: int) -> Path:
-        """A link to a loop device."""
-        image = self.images[entry] = self.folder / f"{entry}.img"
-        image.touch()
-        os.truncate(image, size)
-        fd = os.open(image, os.O_RDWR)
-        try:
-            made = loop.attach(fd, str(image), autoclear=False)
-        finally:
-            os.close(fd)
-        self.loops.append(made)
-        node = Path(loop.device(made.index))
-        (self.disks / entry).symlink_to(node)
-        return node
-
-    def ext4(self, entry: str, size: int, label: str = "x") -> Path:
-        """A link to a loop device with a file system."""
-        node = self.device(entry, size)
-        subprocess.run(["mkfs.ext4", "-q", "-L", label, str(node)], check=True)
-        return node
-
-    async def open(self, options: str = "") -> Pool:
-        """The pool, as a new process sees it."""
-        if self.pool is not None:
-            await self.pool.close()
-        made = make(parse(f"static:{self.disks},name=p{options}"))
-        self.pool = made
-        await made.open()
-        return made
-
-
-async def _clean(pool: Pool) -> None:
-    """Until nothing is being cleaned."""
-    async with asyncio.timeout(60):
-        while await pool.erasing():
-            await asyncio.sleep(0.01)
-
-
-@pytest.fixture
-async def bench(real_folder: Path) -> AsyncIterator[Bench]:
-    made = Bench(real_folder)
-    made.disks.mkdir(mode=0o755)
-    yield made
-    if made.pool is not None:
-        await made.pool.close()
 
 
 def test_sizes_are_rounded_to_what_people_can_read() -> None:
@@ -208,6 +137,7 @@ async def test_a_mount_is_shown_and_its_content_removed_for_the_next(bench: Benc
     outside.mkdir()
     (outside / "precious").write_text("kept")
     (path / "prepared").write_text("by the administrator")
+    os.setxattr(path, MARK, OFFERED.encode())
     pool = await bench.open()
     staging, target = bench.folder / "staging", bench.folder / "target"
     await pool.create(VolumeRequest("a", MI))
@@ -231,7 +161,7 @@ async def test_a_mount_is_shown_and_its_content_removed_for_the_next(bench: Benc
     await pool.delete("a")
     await pool.delete("a")
     assert await pool.list() == []
-    await _clean(pool)
+    await clean(pool)
 
     assert os.listdir(path) == []
     assert (outside / "precious").read_text() == "kept"
@@ -242,6 +172,7 @@ async def test_a_mount_is_shown_and_its_content_removed_for_the_next(bench: Benc
 async def test_a_volume_that_nobody_had_is_free_at_once(bench: Bench) -> None:
     path = bench.tmpfs("d", 20 * MI)
     (path / "prepared").write_text("content")
+    os.setxattr(path, MARK, OFFERED.encode())
     pool = await bench.open()
     await pool.create(VolumeRequest("a", MI))
     await pool.delete("a")
@@ -269,7 +200,7 @@ async def test_a_device_is_cleaned_as_its_class_says(bench: Bench, cleaner: str)
     await pool.unpublish("a", target)
     await pool.unstage("a", staging)
     await pool.delete("a")
-    await _clean(pool)
+    await clean(pool)
 
     content = bench.images["d"].read_bytes()
     assert (SECRET in content) == (cleaner == "quick")
@@ -298,7 +229,7 @@ async def test_a_device_gets_a_file_system_once_if_one_is_asked_for(bench: Bench
         await pool.delete("a")
     await pool.unstage("a", staging)
     await pool.delete("a")
-    await _clean(pool)
+    await clean(pool)
     await pool.create(VolumeRequest("b", 50 * MI, fstype="ext4"))
     await pool.stage("b", staging)
     assert os.listdir(staging) == ["lost+found"]
@@ -314,14 +245,33 @@ async def test_a_file_system_that_was_prepared_is_kept_and_another_is_not_format
     await pool.unstage("a", staging)
     assert b"mine" in bench.images["d"].read_bytes()[:4096]
     await pool.delete("a")
-    await _clean(pool)
+    await clean(pool)
     with node.open("r+b") as file:
         file.write(b"LUKS\xba\xbe")
         file.flush()
         os.fsync(file.fileno())
-    await pool.create(VolumeRequest("b", MI, fstype="ext4"))
-    with pytest.raises(PreconditionError, match="LUKS that we did not make"):
-        await pool.stage("b", staging)
+    with pytest.raises(OutOfRangeError):
+        await pool.create(VolumeRequest("b", MI, fstype="ext4"))
+    assert "d: it holds LUKS and has no record here" in (await pool.problems())[0]
+
+
+async def test_what_is_written_to_a_taken_disk_by_others_is_neither_formatted_nor_shown(bench: Bench) -> None:
+    node = bench.device("d", 64 * MI)
+    pool = await bench.open()
+    for request, content, words in (
+        (VolumeRequest("a", MI, fstype="ext4"), b"LUKS\xba\xbe", "LUKS that we did not make"),
+        (VolumeRequest("b", MI, fstype="ext4"), SECRET, "not blank"),
+        (VolumeRequest("c", MI, block=True), SECRET, "not blank"),
+    ):
+        await pool.create(request)
+        with node.open("r+b") as file:
+            file.write(content)
+        with pytest.raises(PreconditionError, match=words):
+            await pool.stage(request.name, bench.folder / "staging")
+        assert node.read_bytes().startswith(content)
+        with node.open("r+b") as file:
+            file.write(bytes(64))
+        await pool.delete(request.name)
 
 
 async def test_cleaning_goes_on_after_a_restart(bench: Bench) -> None:
@@ -345,7 +295,7 @@ async def test_cleaning_goes_on_after_a_restart(bench: Bench) -> None:
         await pool.create(VolumeRequest("next", MI, block=True))
 
     pool = await bench.open()
-    await _clean(pool)
+    await clean(pool)
     assert SECRET not in bench.images["d"].read_bytes()
     assert os.listdir(path) == []
     assert (await pool.create(VolumeRequest("next", MI, block=True))).place == "d"
@@ -374,7 +324,7 @@ async def test_a_cleaner_that_fails_keeps_the_disk_out_of_service(bench: Bench) 
     assert [line for line in await pool.problems() if "volume a is not cleaned" in line]
     mount.umount(path / "inner")
     pool = await bench.open()
-    await _clean(pool)
+    await clean(pool)
     assert (await pool.capacity()).free == 20 * MI
 
 
@@ -444,7 +394,7 @@ async def test_looks_at_once_do_not_take_each_other_for_users_of_a_device(bench:
             await pool.stage("v", bench.folder / "staging")
             await pool.unstage("v", bench.folder / "staging")
             await pool.delete("v")
-            await _clean(pool)
+            await clean(pool)
 
     await asyncio.gather(look(), look(), asyncio.to_thread(look_elsewhere))
     await asyncio.gather(look(), look(), live())
@@ -459,6 +409,10 @@ async def test_a_device_in_use_is_not_taken(bench: Bench) -> None:
     assert (await pool.capacity(block=True)).free == 0
     assert f"is in use: it is mounted at {place}" in (await pool.problems())[0]
     mount.umount(place)
+    assert (await pool.capacity(block=True)).free == 0
+    assert "it holds a used ext4 file system" in (await pool.problems())[0]
+    with node.open("r+b") as file:
+        file.write(bytes(64 * MI))
     assert (await pool.capacity(block=True)).free == 64 * MI
 
 
@@ -472,13 +426,6 @@ async def test_cleaners_are_checked_by_name(bench: Bench) -> None:
         await pool.capacity_for({"cleaner": "zero"})
     room = await pool.capacity_for({"cleaner": "zero"}, fstype="ext4")
     assert 0 < room.largest < 64 * MI
-
-
-@pytest.fixture(autouse=True)
-def _loops(bench: Bench) -> Iterator[None]:
-    yield
-    for made in bench.loops:
-        loop.detach(made.index)
 
 
 async def test_who_tells_of_room_hears_of_each_disk_that_is_clean(bench: Bench) -> None:
@@ -516,7 +463,7 @@ async def test_the_end_of_a_pool_cleans_what_is_quick_and_leaves_the_rest_to_the
     assert os.listdir(path) == []
     pool = await bench.open()
     assert [e.method for e in await pool.erasing()] == ["shred"]
-    await _clean(pool)
+    await clean(pool)
     assert await pool.list() == []
 
 
