@@ -14,7 +14,7 @@ from typing import Any
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
-from tonnage.api.meta import KubeObject, condition, to_builtins
+from tonnage.api.meta import KubeObject, OwnerReference, condition, to_builtins
 from tonnage.api.pods import Pod
 from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.selectors import from_label_selector
@@ -149,26 +149,31 @@ class DisruptionController(Reconciler[str]):
         return max(0.0, min(ends) - now) if ends else None
 
     def _wanted(self, pods: Sequence[Pod]) -> int:
-        """Replicas of the pods' owners. Pods without one do not count."""
-        scales: dict[str, int] = {}
-        for pod in pods:
-            owner: KubeObject = pod
-            while (above := self._owner(owner)) is not None:
-                owner = above
-            if owner is not pod:
-                scales[owner.metadata.uid] = owner.spec.replicas  # type: ignore[attr-defined]
-        return sum(scales.values())
+        """Replicas of the pods' workloads. Pods without one do not count. Raises InvalidError."""
+        workloads = [workload for pod in pods if (workload := self._workload(pod)) is not None]
+        return sum({one.metadata.uid: one.spec.replicas for one in workloads}.values())
 
-    def _owner(self, obj: KubeObject) -> KubeObject | None:
-        """What controls it, None for nothing. Raises InvalidError for something without a number of pods."""
-        ref = controller_of(obj)
+    def _workload(self, pod: Pod) -> Any | None:
+        """The Deployment, ReplicaSet or StatefulSet that controls a pod, None for a pod that nothing controls.
+
+        A Deployment's ReplicaSet is the only owner that is looked through, as in Kubernetes: owners may form a cycle.
+        Raises InvalidError for an owner without a number of pods.
+        """
+        ref, namespace = controller_of(pod), pod.metadata.namespace
         if ref is None:
             return None
+        owner = self._found(ref, namespace)
+        if owner is None:
+            raise InvalidError(f"found no scale of {ref.kind} {ref.name}, which controls {pod.metadata.name}")
+        above = controller_of(owner) if ref.kind == REPLICA_SETS.kind else None
+        deployment = self._found(above, namespace) if above is not None and above.kind == DEPLOYMENTS.kind else None
+        return owner if deployment is None else deployment
+
+    def _found(self, ref: OwnerReference, namespace: str) -> Any | None:
+        """The workload that a reference names, None for any other kind or an object that is not there."""
         owners = self._owners.get((ref.api_version, ref.kind))
-        found = owners.get(f"{obj.metadata.namespace}/{ref.name}") if owners is not None else None
-        if owners is None or found is None or found.metadata.uid != ref.uid:
-            raise InvalidError(f"found no scale of {ref.kind} {ref.name}, which controls {obj.metadata.name}")
-        return found  # type: ignore[no-any-return]
+        found = owners.get(f"{namespace}/{ref.name}") if owners is not None else None
+        return found if found is not None and found.metadata.uid == ref.uid else None
 
 
 def selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
