@@ -71,6 +71,15 @@ async def test_pods_come_in_order_with_names_and_claims(
     assert made["data-db-0"].metadata.owner_references == []
 
 
+async def test_a_size_with_a_fraction_of_a_byte_gets_its_pod(
+    kube: Client, workloads: Any, workload: Make, settled: Any
+) -> None:
+    size = {"resources": {"requests": {"storage": "0.2Gi"}}}
+    await workload(STATEFUL_SETS, "db", replicas=1, volumeClaimTemplates=[CLAIM | {"spec": CLAIM["spec"] | size}])
+    await settled(1)
+    assert (await claims(kube))["data-db-0"].spec.resources.requests == {"storage": "214748364800m"}
+
+
 async def test_claims_outlive_pods_and_the_set_by_default(
     kube: Client, workloads: Any, workload: Make, pods: Pods, settled: Any, eventually: Eventually
 ) -> None:
