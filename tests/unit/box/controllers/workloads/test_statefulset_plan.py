@@ -180,3 +180,19 @@ def test_it_always_ends_well_and_never_misses_more_than_it_may(data: st.DataObje
     found = status(made, list(world.pods.values()), NEW, 2e9, None)
     assert found["readyReplicas"] == found["replicas"] == count
     assert found["currentRevision"] == ("new" if found["updatedReplicas"] == count else "old")
+
+
+@pytest.mark.parametrize(
+    ("policy", "pods", "pending"),
+    [
+        ("OrderedReady", [pod(0, phase="Pending"), pod(1, phase="Pending")], ["db-0"]),
+        ("OrderedReady", [pod(0), pod(1, phase="Pending")], ["db-1"]),
+        ("OrderedReady", [pod(0, ready=False), pod(1, phase="Pending")], []),
+        ("Parallel", [pod(0, phase="Pending"), pod(1), pod(2, phase="Pending", going=True)], ["db-0", "db-2"]),
+        ("Parallel", [pod(0, phase="Pending"), pod(7, phase="Pending")], ["db-0"]),
+        ("Parallel", [pod(0, phase="Failed", ready=False), pod(1, phase="Succeeded")], []),
+    ],
+)
+def test_pending_pods_may_lack_claims(policy: str, pods: list[Pod], pending: list[str]) -> None:
+    todo = plan(stateful(podManagementPolicy=policy), pods, NEW, 1.8e9)
+    assert [one.metadata.name for one in todo.pending] == pending
