@@ -119,7 +119,8 @@ class DisruptionController(Reconciler[str]):
     def _concerned(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """Budgets that a pod's change is about."""
         changed = [pod for pod in (old, new) if pod is not None]
-        return [b.key for b in self._budgets if any(selects(b, pod) for pod in changed)]
+        near = {pod.metadata.namespace for pod in changed}
+        return [b.key for b in self._budgets if b.metadata.namespace in near and any(map(counted_by(b), changed))]
 
     def _in_namespace(self, old: KubeObject | None, new: KubeObject | None) -> Iterable[str]:
         """All budgets of its namespace: how many pods are wanted may have changed."""
@@ -133,7 +134,8 @@ class DisruptionController(Reconciler[str]):
         budget, now = self._budgets.get(key), self._clock.time()
         if budget is None or budget.metadata.deleting:
             return None
-        pods = [pod for pod in self._pods if selects(budget, pod)]
+        counts = counted_by(budget)
+        pods = [pod for pod in self._pods if counts(pod)]
         failure = ""
         try:
             found = count(budget, pods, self._wanted, now)
@@ -176,9 +178,13 @@ class DisruptionController(Reconciler[str]):
         return found if found is not None and found.metadata.uid == ref.uid else None
 
 
-def selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Whether the budget counts the pod: an empty selector counts all of its namespace, none counts nothing."""
-    selector = budget.spec.selector
-    if selector is None or pod.metadata.namespace != budget.metadata.namespace:
-        return False
-    return from_label_selector(selector).matches(pod.metadata.labels)
+def counted_by(budget: PodDisruptionBudget) -> Callable[[Pod], bool]:
+    """Tell of pods whether the budget counts them; its selector is compiled once, as it may be long.
+
+    An empty selector counts all pods of its namespace, none counts nothing. Raises InvalidError.
+    """
+    namespace = budget.metadata.namespace
+    if budget.spec.selector is None:
+        return lambda pod: False
+    matches = from_label_selector(budget.spec.selector).matches
+    return lambda pod: pod.metadata.namespace == namespace and matches(pod.metadata.labels)

@@ -8,6 +8,7 @@ when all after it are gone. Parallel: all at once. Updates run from the highest 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,7 @@ from tonnage.api.workloads import ControllerRevision, RollingUpdate, StatefulSet
 from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
 from tonnage.box.controllers.podcontrol.expectations import Dependents
 from tonnage.box.controllers.podcontrol.history import RevisionHistory, revision_of, template_of
-from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace
+from tonnage.box.controllers.podcontrol.pod_control import BURST, PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_status import is_available, is_ready, next_available
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of, scaled
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
@@ -103,7 +104,7 @@ class _SetView:
     def plan(self) -> StatefulSetPlan:
         in_order = self.stateful.spec.pod_management_policy != PARALLEL
         create, delete, pending = [], [], []
-        for number in ordinals(self.stateful):
+        for number in self.looked_at(in_order=in_order):
             pod = self.there.get(number)
             if self.well(pod):
                 continue
@@ -120,6 +121,14 @@ class _SetView:
         if settled and not (in_order and going) and self.stateful.spec.update_strategy.type != ON_DELETE:
             delete += [pod for pod in self.outdated() if pod not in delete]
         return StatefulSetPlan(create, delete, pending)
+
+    def looked_at(self, *, in_order: bool) -> Iterable[int]:
+        """Wanted numbers, rising. Parallel: those of the pods that are there, and of the first BURST that are not."""
+        wanted = ordinals(self.stateful)
+        if in_order:  # the caller ends at the first pod that is not well
+            return wanted
+        absent = (number for number in wanted if number not in self.there)
+        return sorted([*(number for number in self.there if number in wanted), *itertools.islice(absent, BURST)])
 
     def well(self, pod: Pod | None) -> bool:
         """Whether a pod is there, stays, and is available."""
@@ -154,13 +163,15 @@ class _SetView:
         """Pods of an old template that may go now: from the highest number down, few at a time."""
         wanted = ordinals(self.stateful)
         most = self.most_missing()
-        budget = most - sum(not self.well(self.there.get(number)) for number in wanted)
+        budget = most - len(wanted) + sum(self.well(pod) for number, pod in self.there.items() if number in wanted)
+        turns = range(max(wanted.start, self.first_updated()), wanted.stop)
         chosen: list[Pod] = []
-        sick = 0
-        for number in reversed(range(max(wanted.start, self.first_updated()), wanted.stop)):
-            pod, well = self.there.get(number), self.well(self.there.get(number))
-            sick += not well
-            if pod is None or pod.metadata.deleting or revision_of(pod) == self.revisions.update:
+        sick, above = 0, turns.stop
+        for number in sorted((number for number in self.there if number in turns), reverse=True):
+            pod, well = self.there[number], self.well(self.there[number])
+            sick += above - number - 1 + (not well)  # with those between that are not there
+            above = number
+            if pod.metadata.deleting or revision_of(pod) == self.revisions.update:
                 continue
             if not well and sick <= most:  # missing anyway, and its turn
                 chosen.append(pod)

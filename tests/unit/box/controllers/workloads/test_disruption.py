@@ -9,10 +9,12 @@ import pytest
 from tests.unit.conftest import Told
 
 from tonnage.api.kinds import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS
-from tonnage.api.meta import Condition, ObjectMeta
+from tonnage.api.meta import Condition, LabelSelector, ObjectMeta
 from tonnage.api.pods import Pod, PodStatus
 from tonnage.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from tonnage.api.selectors import Selector, from_label_selector
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference
+from tonnage.box.controllers.workloads import disruption
 from tonnage.box.controllers.workloads.disruption import BudgetCount, count
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
@@ -171,3 +173,28 @@ async def test_a_replica_set_of_an_unknown_kind_counts_itself(
         return bool((await status(kube)).expected_pods == 2)
 
     await eventually(settled)
+
+
+async def test_a_selector_is_compiled_once_for_all_pods(
+    kube: Client, workloads: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        await make_pod(kube, f"p{number}")
+    await make_budget(kube, minAvailable=2)
+
+    async def settled(desired: int) -> bool:
+        found = await status(kube)
+        return (found.current_healthy, found.desired_healthy) == (20, desired)
+
+    await eventually(lambda: settled(2))
+    compiled = 0
+
+    def counted(selector: LabelSelector) -> Selector:
+        nonlocal compiled
+        compiled += 1
+        return from_label_selector(selector)
+
+    monkeypatch.setattr(disruption, "from_label_selector", counted)
+    await kube.patch(DISRUPTION_BUDGETS, "web", {"spec": {"minAvailable": 3}}, "default")
+    await eventually(lambda: settled(3))
+    assert 0 < compiled < 10
