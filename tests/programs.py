@@ -65,7 +65,7 @@ def needs(*names: str) -> pytest.MarkDecorator:
 
 
 def _containers() -> pytest.MarkDecorator:
-    reason = absent("bwrap", "setpriv") if os.geteuid() == 0 else "needs root: containers"
+    reason = absent("bwrap") if os.geteuid() == 0 else "needs root: containers"
     return pytest.mark.skipif(bool(reason), reason=reason)
 
 

@@ -25,6 +25,8 @@ _WORDS = {
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _FIELDS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("day of week", 0, 6))
+LONGEST = 1024
+"""Characters of a schedule: with all 60 minutes one by one it has some 300."""
 _YEARS = 5
 """How far ahead to search: 29 February is at most that far, nearly always."""
 _SPANS = (timedelta(hours=1), timedelta(days=1), timedelta(days=32), timedelta(days=366), timedelta(days=366 * _YEARS))
@@ -85,6 +87,8 @@ class Schedule:
 
 def parse(text: str, zone: str = "") -> Schedule:
     """Read a schedule, in a time zone of the tz database (UTC without). Raises InvalidError."""
+    if len(text) > LONGEST:
+        raise InvalidError(f"schedule {text[:60]!r}...: has {len(text)} characters, want at most {LONGEST}")
     fields = _WORDS.get(text, text).split()
     if len(fields) != len(_FIELDS):
         raise InvalidError(

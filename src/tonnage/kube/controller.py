@@ -1,7 +1,8 @@
 """Controller: informers enqueue keys, and reconcile(key) runs for each.
 
 reconcile reads the state from caches and may be repeated at any time. It returns None or the seconds after which to
-reconcile again. After an exception, the key is retried with back-off.
+reconcile again. After an exception, the key is retried with back-off. A reconcile that keeps the event loop for longer
+than a second is named in the log and counted.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from typing import Any, Generic, TypeVar
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.deferred import Deferred
 from tonnage.api.meta import KubeObject
-from tonnage.errors import ApiConflictError, TonnageError
+from tonnage.errors import ApiConflictError, BusyError, TonnageError
+from tonnage.kube.busy import BusyWatch, in_steps
 from tonnage.kube.cache import Cache
 from tonnage.kube.informer import Informer
 from tonnage.kube.queue import WorkQueue
 from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
+_busy = BusyWatch()
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T", bound=KubeObject)
 Keys = Callable[[T | None, T | None], Iterable[K]]
@@ -43,6 +46,19 @@ def on_difference(shape: Callable[[T], object], keys: Callable[[T], Iterable[K]]
         return keys(obj) if obj is not None else ()
 
     return changed
+
+
+async def settle(obj: T | None, step: Callable[[T], Awaitable[T | None]], *, most: int = 8) -> None:
+    """Run steps, each on the object that the last one has left, until one leaves none.
+
+    most: after so many, writes seem to be undone by somebody, and back-off is due. Raises BusyError.
+    """
+    for _ in range(most):
+        if obj is None:
+            return
+        obj = await step(obj)
+    if obj is not None:
+        raise BusyError(f"{obj.key}: not settled after {most} writes: another program seems to undo them")
 
 
 class Controller(Generic[K]):
@@ -105,6 +121,7 @@ class Controller(Generic[K]):
         for informer in self._informers:
             await informer.wait_synced()
         loop = asyncio.get_running_loop()
+        _busy.start()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._deferred.run())
             while True:
@@ -125,7 +142,7 @@ class Controller(Generic[K]):
     async def _work(self, key: K) -> None:
         loop = asyncio.get_running_loop()
         try:
-            after = await self._reconcile(key)
+            after = await in_steps(_busy, self.name, key, self._reconcile(key))
             self.queue.forget(key)
             if after is not None:
                 self.queue.add_at(key, loop.time() + after)

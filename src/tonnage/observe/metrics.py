@@ -26,6 +26,12 @@ API_WATCH_EVENTS = Counter("tonnage_apiserver_watch_events", "Events sent to wat
 API_WATCHERS_DROPPED = Counter("tonnage_apiserver_watchers_dropped", "Watchers dropped for not keeping up.")
 API_OBJECTS = Gauge("tonnage_apiserver_objects", "Objects stored, by resource.", ["resource"])
 RECONCILES = Counter("tonnage_reconciles", "Reconciliations, by controller and result.", ["controller", "result"])
+BUSY = Counter(
+    "tonnage_reconciles_busy",
+    "Reconciliations that kept all others of the process waiting for longer than a second, by controller. The log "
+    "names their keys.",
+    ["controller"],
+)
 REQUESTS = Counter(
     "rest_client_requests",
     "Requests to the API server, by method and HTTP status (<error>: no answer), named as in Kubernetes' clients.",

@@ -85,3 +85,11 @@ def test_zones_are_those_of_the_database() -> None:
     for zone in ("Mars/Phobos", "../etc/passwd"):
         with pytest.raises(InvalidError, match="unknown time zone"):
             parse("@daily", zone)
+
+
+def test_a_schedule_that_is_too_long_is_not_read() -> None:
+    minutes = ",".join(str(number) for number in range(60))
+    assert parse(f"{minutes} * * * *").minutes == frozenset(range(60))
+    with pytest.raises(InvalidError, match="has 2800008 characters, want at most 1024") as raised:
+        parse("0," * 1_400_000 + " * * * *")
+    assert len(str(raised.value)) < 200

@@ -7,11 +7,13 @@ import asyncio
 import pytest
 
 from tonnage.aio.backoff import Backoff
+from tonnage.api.core import ConfigMap
 from tonnage.api.kinds import CONFIG_MAPS, NODES
+from tonnage.api.meta import ObjectMeta
 from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.errors import ApiConflictError, InvalidError
+from tonnage.errors import ApiConflictError, BusyError, InvalidError
 from tonnage.kube.client import Client
-from tonnage.kube.controller import Controller, Reconciler
+from tonnage.kube.controller import Controller, Reconciler, settle
 from tonnage.kube.informer import Informers
 from tonnage.testing.clock import run_virtual
 
@@ -140,3 +142,22 @@ async def test_a_reconciler_works_off_what_its_watches_enqueue(server: ApiServer
     await asyncio.wait([working])
     await informers.close()
     assert seen == ["n1"]
+
+
+async def test_steps_that_are_undone_again_and_again_end() -> None:
+    steps = 0
+
+    async def undone(obj: ConfigMap) -> ConfigMap:
+        nonlocal steps
+        steps += 1
+        return obj
+
+    async def last(obj: ConfigMap) -> None:
+        return None
+
+    thing = ConfigMap(metadata=ObjectMeta(name="a", namespace="default"))
+    with pytest.raises(BusyError, match="default/a: not settled after 8 writes"):
+        await settle(thing, undone)
+    assert steps == 8
+    await settle(thing, last)
+    await settle(None, undone)

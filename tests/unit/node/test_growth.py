@@ -88,6 +88,22 @@ async def test_a_claim_grows_in_two_writes(node: FakeNode, eventually: Eventuall
     assert [reason for name, reason, _ in await all_events() if name == "data"].count("VolumeResizeSuccessful") == 1
 
 
+@pytest.mark.usefixtures("classes")
+async def test_a_fraction_of_a_byte_is_rounded_up(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    node = await make_node("10Gi")
+    await _bound(node, make_claim, eventually, "0.1Gi")
+    (volume,) = await node.pool.list()
+    assert volume.size == 107374183
+    assert (await node.claim("data")).spec.resources.requests == {"storage": "107374182400m"}
+    await _ask(node, "1.1Gi")
+    await eventually(_has(node, "1181116007"))
+    claim = await node.claim("data")
+    assert claim.status.capacity == {"storage": "1181116007"}
+    assert growth.growth_of(claim) is None
+
+
 async def test_only_the_volume_and_the_status_are_written(node: FakeNode, eventually: Eventually) -> None:
     """Counted as the API server counts: one write of the user, one of the PV, one of the claim's status."""
     written: list[str] = []

@@ -48,7 +48,7 @@ from tonnage.errors import (
     ApiConflictError,
     ApiNotFoundError,
 )
-from tonnage.kube.controller import Reconciler, on_add, on_difference
+from tonnage.kube.controller import Reconciler, on_add, on_difference, settle
 from tonnage.kube.indexes import claimed, claims, volumes
 from tonnage.kube.object_write import patch_object, write_status
 
@@ -92,8 +92,7 @@ class SnapshotController(Reconciler[str]):
         snapshot = self._snapshots.get(key)
         if snapshot is None:
             self._reports.over(key)
-        while snapshot is not None:
-            snapshot = await self._step(snapshot)
+        await settle(snapshot, self._step)
 
     async def _step(self, snapshot: VolumeSnapshot) -> VolumeSnapshot | None:
         """Run one action; the snapshot as it is then, None where nothing is left to do."""

@@ -73,7 +73,7 @@ from tonnage.errors import (
     InvalidError,
     UnavailableError,
 )
-from tonnage.kube.controller import Reconciler, on_add, on_difference
+from tonnage.kube.controller import Reconciler, on_add, on_difference, settle
 from tonnage.kube.indexes import claimed, claims, volumes
 from tonnage.kube.object_write import delete_object, patch_object, release, write_status
 
@@ -118,8 +118,7 @@ class GroupSnapshotController(Reconciler[str]):
         group = self._groups.get(key)
         if group is None:
             self._reports.over(key)
-        while group is not None:
-            group = await self._step(group)
+        await settle(group, self._step)
 
     async def _step(self, group: VolumeGroupSnapshot) -> VolumeGroupSnapshot | None:
         """Run one action; the group as it is then, None where nothing is left to do."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from tonnage.errors import (
     host_errors,
 )
 from tonnage.pools.base.contract import INLINE, PoolVolume, VolumeRequest, is_inline
+from tonnage.pools.base.parameters import SOURCE
 from tonnage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -115,16 +116,17 @@ class Inline:
 
     def _request(self, handle: str, attributes: Mapping[str, str], use: Use) -> tuple[Pool, VolumeRequest]:
         selection = self._select(attributes)
-        if selection.content is not None:
-            raise InvalidError(f"{selection.content}: an inline volume begins empty: use a claim to have it filled")
         size = _size(attributes.get(SIZE, ""))
         fstype = choose_fstype(selection.pool, use.fstype, selection.fstype, block=False)
         name = inline_name(handle)
         pod = {key: attributes[key] for key in _POD_KEYS if key in attributes}
-        owner = named({**selection.owner, INLINE: "true", **pod}, name, handle)
+        # What a pod's author writes under keys of claims is accepted, and recorded as nobody's.
+        recorded = {key: value for key, value in selection.owner.items() if not key.startswith(names.CSI_PREFIX)}
+        owner = named({**recorded, INLINE: "true", **pod}, name, handle)
         return selection.pool, VolumeRequest(name, size, fstype=fstype, parameters=selection.parameters, owner=owner)
 
     def _select(self, attributes: Mapping[str, str]) -> Selection:
+        _check_allowed(attributes)
         try:
             return select(self._driver, {key: value for key, value in attributes.items() if key != SIZE})
         except InvalidError as reason:
@@ -133,6 +135,15 @@ class Inline:
 
     def _staging(self, name: str) -> Path:
         return Path(os.path.realpath(self._driver.state)) / "inline" / name  # mounts follow no symlink
+
+
+def _check_allowed(attributes: Iterable[str]) -> None:
+    """Reject what only a class may say, whoever may write pods. Raises InvalidError."""
+    for key in sorted(attributes):
+        if key == SOURCE:
+            raise InvalidError(f"volumeAttributes: {SOURCE!r}: an inline volume begins empty: use a claim to fill it")
+        if key.startswith(names.PARAMETER_PREFIX):
+            raise InvalidError(f"volumeAttributes: {key[:60]!r} is for StorageClasses only: an inline volume has none")
 
 
 def _size(text: str) -> int:

@@ -177,6 +177,46 @@ async def test_nothing_is_mounted_through_proc(folder: Path, word: str) -> None:
     assert not made.exists()
 
 
+_SPY = """#!/bin/sh
+echo "SPY $(/bin/id -u)"
+"""
+
+
+@pytest.mark.real
+@needs_bwrap
+@pytest.mark.parametrize("tty", [False, True])
+@pytest.mark.parametrize("path", ["/usr/bin/setpriv", "/bin/setpriv", "/usr/bin/env", "/bin/env", "/usr/bin/setsid"])
+async def test_no_program_of_a_volume_runs_before_the_user_is_dropped(folder: Path, path: str, *, tty: bool) -> None:
+    spy = folder / "spy"
+    spy.write_text(_SPY)
+    spy.chmod(0o755)
+    container = {
+        "command": ["/bin/sh", "-c", "id -u; echo $LD_BIND_NOW"],
+        "workingDir": "/tmp",
+        "tty": tty,
+        "securityContext": {"runAsUser": 1234, "runAsNonRoot": True},
+        "volumeMounts": [{"name": "v", "mountPath": path}],
+    }
+    environment = {"LD_BIND_NOW": "1"}  # such variables came through env
+    _, log = await _run(folder / "k", container, environment=environment, volumes={"v": Mounted(str(spy))})
+    assert [line.split(" ", 3)[3].strip() for line in log.splitlines()] == ["1234", "1"]
+
+
+@pytest.mark.real
+@needs_bwrap
+@pytest.mark.parametrize("whole", [False, True])
+async def test_no_library_of_a_volume_is_loaded_before_the_user_is_dropped(folder: Path, *, whole: bool) -> None:
+    """The linker says so of each program that loads it, of which there is one."""
+    etc = folder / "etc"
+    etc.mkdir()
+    (etc / "ld.so.preload").write_text("/v/evil.so\n")
+    mount = {"mountPath": "/etc"} if whole else {"mountPath": "/etc/ld.so.preload", "subPath": "ld.so.preload"}
+    container = {"command": ["/bin/true"], "volumeMounts": [{"name": "v", **mount}]}
+    ended, log = await _run(folder / "k", container, volumes={"v": Mounted(str(etc))})
+    assert ended.code == 0
+    assert log.count("object '/v/evil.so' from /etc/ld.so.preload cannot be preloaded") == 1
+
+
 @pytest.mark.real
 @needs_bwrap
 async def test_containers_have_no_raw_sockets(folder: Path) -> None:

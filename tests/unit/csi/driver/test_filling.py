@@ -321,10 +321,26 @@ async def test_the_classs_own_source_needs_no_hosts(client: FullCsiClient, files
     assert len(files.seen) == 1
 
 
-async def test_an_inline_volume_begins_empty(client: FullCsiClient, folder: Path, refused: Refused) -> None:
-    context = {names.CSI_EPHEMERAL: "true", "size": "1Gi", "source": "folder:models"}
+@pytest.mark.parametrize(
+    "attribute",
+    [
+        {"source": "dir://FOLDER/models"},
+        {"source": "folder:models"},
+        {"source": ""},
+        {names.PARAM_CONTENT: encode(FolderSpec("models"))},
+        {names.UNDELETE: "3600"},
+        {names.PARAM_CLUSTER: "another"},
+    ],
+)
+async def test_inline_volumes_begin_empty_and_have_no_attribute_of_classes(
+    client: FullCsiClient, pool: FakePool, folder: Path, refused: Refused, attribute: dict[str, str]
+) -> None:
+    ((key, value),) = attribute.items()
+    context = {names.CSI_EPHEMERAL: "true", "size": "1Mi", key: value.replace("FOLDER", str(folder))}
     failure = await refused(client.publish("csi-1", folder / "pod", MOUNT, context=context))
-    assert "an inline volume begins empty" in failure.message
+    assert failure.code is Code.INVALID_ARGUMENT
+    assert f"volumeAttributes: {key!r}" in failure.message
+    assert await pool.list() == []
 
 
 async def test_a_volume_that_was_made_empty_stays_empty(

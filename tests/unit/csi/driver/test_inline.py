@@ -56,6 +56,14 @@ async def test_it_comes_with_publish_and_goes_with_unpublish(
     assert list((driver.state / "inline").iterdir()) == []
 
 
+async def test_a_pod_cannot_name_a_claim_as_the_owner(client: FullCsiClient, pool: FakePool, target: Path) -> None:
+    forged = {names.CSI_PVC_NAME: "data", names.CSI_PVC_NAMESPACE: "other", names.CSI_PV_NAME: "pvc-1"}
+    await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "2Gi", **forged})
+    (record,) = await pool.list()
+    assert record.owner.keys().isdisjoint(forged)
+    assert record.owner[names.CSI_POD_NAME] == "pod"
+
+
 @pytest.mark.parametrize(
     ("attributes", "texts"),
     [

@@ -54,12 +54,17 @@ def _service(service: Obj) -> dict[str, int]:
     return counted | ({"services.loadbalancers": NANO} if kind == "LoadBalancer" else {})
 
 
+def _bytes(text: Any) -> int:
+    """A size in whole bytes, which is what a claim gets; also in nanos."""
+    return -(-_nanos(text) // NANO) * NANO
+
+
 def _claim(claim: Obj) -> dict[str, int]:
     spec = claim.get("spec") or {}
-    asked = _nanos((spec.get("resources") or {}).get("requests", {}).get("storage", "0"))
+    asked = _bytes((spec.get("resources") or {}).get("requests", {}).get("storage", "0"))
     # A claim that was made smaller again keeps being counted for what is allocated for it.
     allocated = ((claim.get("status") or {}).get("allocatedResources") or {}).get("storage", "0")
-    size = max(asked, _nanos(allocated))
+    size = max(asked, _bytes(allocated))
     counted = {"persistentvolumeclaims": NANO, "requests.storage": size}
     if spec.get("storageClassName"):
         prefix = spec["storageClassName"] + _CLASS_SUFFIX

@@ -17,7 +17,7 @@ from tonnage.box.apiserver.printers import rbac as printers_rbac
 from tonnage.box.apiserver.printers import snapshot as printers_snapshot
 from tonnage.box.apiserver.printers import workloads as printers
 from tonnage.box.apiserver.printers.table import Column, dig
-from tonnage.box.apiserver.registry import defaults, definitions, stored_kinds, strategy
+from tonnage.box.apiserver.registry import defaults, definitions, size_warnings, stored_kinds, strategy
 from tonnage.box.apiserver.request import event_versions
 from tonnage.box.apiserver.request.resource import Default, Resource, Validate, nothing
 from tonnage.box.apiserver.storage.store import Obj
@@ -106,11 +106,13 @@ EVENTS_NEW = Kind("events.k8s.io", "Event", "events", PartialObject, short=("ev"
 _STATUS: dict[str, Any] = {"subresources": frozenset({"status"})}
 _OWN_STATUS: dict[str, Any] = _STATUS | {"prepare": strategy.without_status}
 """Kinds whose status is written by its owner, later."""
-_WORKLOAD: dict[str, Any] = _OWN_STATUS | {"categories": ("all",)}
+_WORKLOAD: dict[str, Any] = _OWN_STATUS | {"categories": ("all",), "warn": size_warnings.template}
 _SCALED: dict[str, Any] = _WORKLOAD | {"subresources": frozenset({"status", "scale"})}
-_CLAIM: dict[str, Any] = _STATUS | {"admit": plugins.claim, "prepare": strategy.claim}
+_STATEFUL: dict[str, Any] = _SCALED | {"warn": size_warnings.stateful_set}
+_CLAIM: dict[str, Any] = _STATUS | {"admit": plugins.claim, "prepare": strategy.claim, "warn": size_warnings.claim}
 _VOLUME: dict[str, Any] = _STATUS | {"admit": plugins.volume, "prepare": strategy.volume}
 _JOB: dict[str, Any] = _WORKLOAD | {"prepare": strategy.job}
+_CRON_JOB: dict[str, Any] = _WORKLOAD | {"warn": size_warnings.cron_job}
 _ROWS: tuple[Resource, ...] = (
     _row(
         kinds.NAMESPACES,
@@ -133,6 +135,7 @@ _ROWS: tuple[Resource, ...] = (
         categories=("all",),
         admit=plugins.pod,
         prepare=strategy.pod,
+        warn=size_warnings.pod,
         fields=_pod_fields,
         graceful=True,
     ),
@@ -185,7 +188,7 @@ _ROWS: tuple[Resource, ...] = (
     _row(kinds.ATTACHMENTS, storage.attachment, core.ATTACHMENT, defaults.attachment, **_OWN_STATUS),
     _row(kinds.DEPLOYMENTS, workloads.deployment, printers.DEPLOYMENT, defaults.deployment, **_SCALED),
     _row(kinds.REPLICA_SETS, workloads.replica_set, printers.REPLICA_SET, defaults.replica_set, **_SCALED),
-    _row(kinds.STATEFUL_SETS, workloads.stateful_set, printers.STATEFUL_SET, defaults.stateful_set, **_SCALED),
+    _row(kinds.STATEFUL_SETS, workloads.stateful_set, printers.STATEFUL_SET, defaults.stateful_set, **_STATEFUL),
     _row(kinds.DAEMON_SETS, workloads.daemon_set, printers.DAEMON_SET, defaults.daemon_set, **_WORKLOAD),
     _row(kinds.CONTROLLER_REVISIONS, workloads.controller_revision, printers.CONTROLLER_REVISION),
     _row(
@@ -196,7 +199,7 @@ _ROWS: tuple[Resource, ...] = (
         **_JOB,
         fields=_paths(status__successful=("status", "succeeded")),
     ),
-    _row(kinds.CRON_JOBS, job.cron, printers.CRON_JOB, defaults.cron_job, **_WORKLOAD),
+    _row(kinds.CRON_JOBS, job.cron, printers.CRON_JOB, defaults.cron_job, **_CRON_JOB),
     _row(
         kinds.PRIORITY_CLASSES,
         cluster.priority_class,

@@ -57,6 +57,10 @@ async def _admitted(context: AdmissionContext, new: Obj, old: Obj | None) -> Non
     """Lets everything pass."""
 
 
+def _no_warnings(new: Obj, old: Obj | None) -> list[str]:
+    return []
+
+
 def _same(obj: Obj) -> Obj:
     return obj
 
@@ -72,6 +76,7 @@ class Resource:
     stored_as: the store's name of the collection when two kinds show the same objects; inward turns the served shape
         into the stored one, outward back (both may return their argument).
     notice: the warning that answers each create and update of what has no effect here; parting: each deletion.
+    warn: warnings that answer a create or update, of the new and the old object.
     graceful: deletion waits for the kubelet that ends the thing (pods).
     """
 
@@ -89,6 +94,7 @@ class Resource:
     inward: Callable[[Obj], Obj] = _same
     outward: Callable[[Obj], Obj] = _same
     graceful: bool = False
+    warn: Callable[[Obj, Obj | None], list[str]] = _no_warnings
     notice: str = ""
     parting: str = ""
 

@@ -62,9 +62,11 @@ class Routes:
         if not rest:
             raise _nothing()
         resource = self._by_prefix.get((group, version, rest[0]))
-        if resource is not None and resource.key == "nodes" and rest[2:3] == ["proxy"]:
+        if resource is None or not _is_in_scope(resource, namespace, has_name=len(rest) > 1):
+            raise _nothing()
+        if resource.key == "nodes" and rest[2:3] == ["proxy"]:
             return RequestPath(resource, None, _proxied_node(_identifier(rest[1])), "proxy", "/".join(rest[3:]))
-        if resource is None or len(rest) > 3 or (namespace is not None and not resource.kind.namespaced):
+        if len(rest) > 3:
             raise _nothing()
         name = _identifier(rest[1]) if len(rest) > 1 else ""
         subresource = rest[2] if len(rest) > 2 else ""
@@ -72,9 +74,17 @@ class Routes:
             if (hint := _NOT_BUILT.get(resource.key, {}).get(subresource)) is not None:
                 raise UnsupportedError(f"{resource.key}/{subresource} is not built here: {hint}")
             raise _nothing()
-        if name and resource.kind.namespaced and namespace is None:
-            raise _nothing()
         return RequestPath(resource, namespace, name, subresource)
+
+
+def _is_in_scope(resource: Resource, namespace: str | None, *, has_name: bool) -> bool:
+    """Whether a kind has such paths: rights in a namespace reach nothing else than what is in it.
+
+    Without a namespace there are a cluster-scoped kind's objects, and the list and watch of any kind.
+    """
+    if namespace is not None:
+        return resource.kind.namespaced
+    return not (has_name and resource.kind.namespaced)
 
 
 _LIMITATION = "see docs/limitations.md"

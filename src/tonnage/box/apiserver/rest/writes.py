@@ -99,6 +99,7 @@ class Writes:
             name = obj["metadata"]["name"] = obj["metadata"]["generateName"] + self.stamps.suffix()
         resource.prepare(obj, None)
         resource.default(obj)
+        warnings += resource.warn(obj, None)
         if resource.notice:
             warnings.append(resource.notice)
         object_meta.first_generation(obj)
@@ -158,8 +159,10 @@ class Writes:
                     written = await self._replace(place, record, old, new, context, worked_on, dry_run=options.dry_run)
                 except StaleError:
                     continue
-            notice = [resource.notice] if resource.notice and not place.subresource else []
-            written.warnings = warnings + notice
+            written.warnings = warnings
+            if not place.subresource:
+                written.warnings += await negotiate.apart(worked_on, resource.warn, new, old)
+                written.warnings += [resource.notice] if resource.notice else []
             await negotiate.apart(worked_on, old.clear)
             return written
         raise errors.conflict(resource.kind, place.name, _MODIFIED)

@@ -44,11 +44,8 @@ def _size(faults: Faults, claim: Obj, path: str) -> None:
     if text is None:
         faults.required(path)
         return
-    amount = Quantity.parse(text)
-    if amount.nanos <= 0:
+    if Quantity.parse(text).nanos <= 0:
         faults.invalid(path, text, "must be greater than zero")
-    elif amount.nanos % 10**9:
-        faults.invalid(path, text, "must be an integer")
 
 
 def _data_sources(faults: Faults, claim: Obj, path: str) -> None:

@@ -38,6 +38,9 @@ _EPHEMERAL_MESSAGE = "cannot be set for an Ephemeral Container"
 _VALUE_SOURCES = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
 
 
+_IDS = (0, 2**31 - 1)
+
+
 def containers(faults: Faults, spec: Obj, known: dict[str, Obj]) -> None:
     """spec.containers, initContainers and ephemeralContainers."""
     if not spec.get("containers"):
@@ -79,10 +82,19 @@ def _container(faults: Faults, container: Obj, known: dict[str, Obj], path: str)
     _ports(faults, container, f"{path}.")
     _environment(faults, container, f"{path}.")
     mounts(faults, container, known, path)
+    user_ids(faults, container.get("securityContext") or {}, f"{path}.securityContext")
     resources(faults, container.get("resources") or {}, f"{path}.resources")
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
         if probe in container:
             _probe(faults, container[probe], f"{path}.{probe}", once=probe != "readinessProbe")
+
+
+def user_ids(faults: Faults, context: Obj, path: str) -> None:
+    """Users and groups of a container's or pod's securityContext (apimachinery, IsValidUserID)."""
+    for word in ("fsGroup", "runAsUser", "runAsGroup"):
+        faults.in_range(f"{path}.{word}", context.get(word), *_IDS)
+    for index, group in enumerate(context.get("supplementalGroups") or ()):
+        faults.in_range(f"{path}.supplementalGroups[{index}]", group, *_IDS)
 
 
 def _ports(faults: Faults, container: Obj, path: str) -> None:

@@ -66,6 +66,9 @@ def cron(faults: Faults, new: Obj, old: Obj | None) -> None:
 def _schedule(faults: Faults, spec: Obj) -> None:
     from tonnage.api import cron as cron_schedule  # few boxes have CronJobs, all read this file
 
+    if len(spec["schedule"]) > cron_schedule.LONGEST:
+        faults.too_long("spec.schedule", cron_schedule.LONGEST)
+        return
     try:
         cron_schedule.parse(spec["schedule"])
     except InvalidError as wrong:

@@ -25,6 +25,8 @@ _SHORT = 128
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
 _OPERATOR = "not a valid selector operator"
+MAX_REQUIREMENTS = 100
+"""Labels and expressions of a selector. Kubernetes has no bound; selectors of people have a few."""
 
 
 def too_long(limit: int) -> str:
@@ -206,7 +208,11 @@ def owners(faults: Faults, references: list[Obj]) -> None:
 
 
 def label_selector(faults: Faults, selector: Obj, path: str) -> None:
-    """metav1.LabelSelector."""
+    """metav1.LabelSelector. Its size is bounded here: it is compared with every pod."""
+    number = sum(len(selector.get(word) or ()) for word in ("matchLabels", "matchExpressions"))
+    if number > MAX_REQUIREMENTS:
+        faults.invalid(path, f"{number} requirements", f"must have at most {MAX_REQUIREMENTS} requirements")
+        return
     labels(faults, selector.get("matchLabels") or {}, f"{path}.matchLabels")
     for here, expression in items(selector, "matchExpressions", f"{path}."):
         _expression(faults, expression, here, _LABEL_OPERATORS)

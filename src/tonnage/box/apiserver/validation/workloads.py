@@ -21,6 +21,8 @@ _STATEFUL_UPDATABLE = frozenset(
         "minReadySeconds", "revisionHistoryLimit",
     }
 )  # fmt: skip
+MAX_REPLICAS = 10_000
+"""Pods of one workload. Kubernetes has no bound but that of the number, which no box could hold."""
 _UNHEALTHY = ("AlwaysAllow", "IfHealthyBudget")
 _UPDATE_STRATEGIES = ("RollingUpdate", "OnDelete")
 
@@ -42,7 +44,8 @@ def deployment(faults: Faults, new: Obj, old: Obj | None) -> None:
 def replica_set(faults: Faults, new: Obj, old: Obj | None) -> None:
     """ReplicaSet."""
     spec = new.setdefault("spec", {})
-    _replicated(faults, spec, "deployment", "ReplicaSet")
+    # While a Deployment rolls out, its ReplicaSets have its surge as well.
+    _replicated(faults, spec, "deployment", "ReplicaSet", most=2 * MAX_REPLICAS)
     _fixed_selector(faults, spec, old)
 
 
@@ -142,8 +145,10 @@ def _fixed_selector(faults: Faults, spec: Obj, old: Obj | None) -> None:
         faults.fixed("spec.", spec, old["spec"], "selector")
 
 
-def _replicated(faults: Faults, spec: Obj, word: str, kind: str) -> None:
+def _replicated(faults: Faults, spec: Obj, word: str, kind: str, *, most: int = MAX_REPLICAS) -> None:
     faults.not_negative("spec", spec, "replicas", "minReadySeconds")
+    if spec.get("replicas", 0) > most:
+        faults.invalid("spec.replicas", spec["replicas"], f"must be less than or equal to {most} in the box")
     selected_template(faults, spec, word)
     _only_always(faults, spec, kind)
 

@@ -14,7 +14,7 @@ from typing import Any
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import parse_rfc3339, rfc3339
 from tonnage.api.kinds import DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS, STATEFUL_SETS, Kind
-from tonnage.api.meta import KubeObject, condition, to_builtins
+from tonnage.api.meta import KubeObject, OwnerReference, condition, to_builtins
 from tonnage.api.pods import Pod
 from tonnage.api.policy import PodDisruptionBudget
 from tonnage.api.selectors import from_label_selector
@@ -119,7 +119,8 @@ class DisruptionController(Reconciler[str]):
     def _concerned(self, old: Pod | None, new: Pod | None) -> Iterable[str]:
         """Budgets that a pod's change is about."""
         changed = [pod for pod in (old, new) if pod is not None]
-        return [b.key for b in self._budgets if any(selects(b, pod) for pod in changed)]
+        near = {pod.metadata.namespace for pod in changed}
+        return [b.key for b in self._budgets if b.metadata.namespace in near and any(map(counted_by(b), changed))]
 
     def _in_namespace(self, old: KubeObject | None, new: KubeObject | None) -> Iterable[str]:
         """All budgets of its namespace: how many pods are wanted may have changed."""
@@ -133,7 +134,8 @@ class DisruptionController(Reconciler[str]):
         budget, now = self._budgets.get(key), self._clock.time()
         if budget is None or budget.metadata.deleting:
             return None
-        pods = [pod for pod in self._pods if selects(budget, pod)]
+        counts = counted_by(budget)
+        pods = [pod for pod in self._pods if counts(pod)]
         failure = ""
         try:
             found = count(budget, pods, self._wanted, now)
@@ -149,31 +151,40 @@ class DisruptionController(Reconciler[str]):
         return max(0.0, min(ends) - now) if ends else None
 
     def _wanted(self, pods: Sequence[Pod]) -> int:
-        """Replicas of the pods' owners. Pods without one do not count."""
-        scales: dict[str, int] = {}
-        for pod in pods:
-            owner: KubeObject = pod
-            while (above := self._owner(owner)) is not None:
-                owner = above
-            if owner is not pod:
-                scales[owner.metadata.uid] = owner.spec.replicas  # type: ignore[attr-defined]
-        return sum(scales.values())
+        """Replicas of the pods' workloads. Pods without one do not count. Raises InvalidError."""
+        workloads = [workload for pod in pods if (workload := self._workload(pod)) is not None]
+        return sum({one.metadata.uid: one.spec.replicas for one in workloads}.values())
 
-    def _owner(self, obj: KubeObject) -> KubeObject | None:
-        """What controls it, None for nothing. Raises InvalidError for something without a number of pods."""
-        ref = controller_of(obj)
+    def _workload(self, pod: Pod) -> Any | None:
+        """The Deployment, ReplicaSet or StatefulSet that controls a pod, None for a pod that nothing controls.
+
+        A Deployment's ReplicaSet is the only owner that is looked through, as in Kubernetes: owners may form a cycle.
+        Raises InvalidError for an owner without a number of pods.
+        """
+        ref, namespace = controller_of(pod), pod.metadata.namespace
         if ref is None:
             return None
+        owner = self._found(ref, namespace)
+        if owner is None:
+            raise InvalidError(f"found no scale of {ref.kind} {ref.name}, which controls {pod.metadata.name}")
+        above = controller_of(owner) if ref.kind == REPLICA_SETS.kind else None
+        deployment = self._found(above, namespace) if above is not None and above.kind == DEPLOYMENTS.kind else None
+        return owner if deployment is None else deployment
+
+    def _found(self, ref: OwnerReference, namespace: str) -> Any | None:
+        """The workload that a reference names, None for any other kind or an object that is not there."""
         owners = self._owners.get((ref.api_version, ref.kind))
-        found = owners.get(f"{obj.metadata.namespace}/{ref.name}") if owners is not None else None
-        if owners is None or found is None or found.metadata.uid != ref.uid:
-            raise InvalidError(f"found no scale of {ref.kind} {ref.name}, which controls {obj.metadata.name}")
-        return found  # type: ignore[no-any-return]
+        found = owners.get(f"{namespace}/{ref.name}") if owners is not None else None
+        return found if found is not None and found.metadata.uid == ref.uid else None
 
 
-def selects(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Whether the budget counts the pod: an empty selector counts all of its namespace, none counts nothing."""
-    selector = budget.spec.selector
-    if selector is None or pod.metadata.namespace != budget.metadata.namespace:
-        return False
-    return from_label_selector(selector).matches(pod.metadata.labels)
+def counted_by(budget: PodDisruptionBudget) -> Callable[[Pod], bool]:
+    """Tell of pods whether the budget counts them; its selector is compiled once, as it may be long.
+
+    An empty selector counts all pods of its namespace, none counts nothing. Raises InvalidError.
+    """
+    namespace = budget.metadata.namespace
+    if budget.spec.selector is None:
+        return lambda pod: False
+    matches = from_label_selector(budget.spec.selector).matches
+    return lambda pod: pod.metadata.namespace == namespace and matches(pod.metadata.labels)

@@ -1,15 +1,17 @@
 """StatefulSet controller: numbered pods, each with its own claims (pkg/controller/statefulset).
 
-Watched: StatefulSets, their pods, and deleted claims (a new pod may wait for that). The next step is computed as a plan
-without I/O. OrderedReady: a pod is created when all before it are available, and deleted when all after it are gone.
-Parallel: all at once. Updates run from the highest number down to the partition.
+Watched: StatefulSets, their pods, and deleted claims (a new pod may wait for that, a pending one lacks it). The next
+step is computed as a plan without I/O. OrderedReady: a pod is created when all before it are available, and deleted
+when all after it are gone. Parallel: all at once. Updates run from the highest number down to the partition.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tonnage.aio.backoff import Backoff
@@ -23,7 +25,7 @@ from tonnage.api.workloads import ControllerRevision, RollingUpdate, StatefulSet
 from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
 from tonnage.box.controllers.podcontrol.expectations import Dependents
 from tonnage.box.controllers.podcontrol.history import RevisionHistory, revision_of, template_of
-from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace
+from tonnage.box.controllers.podcontrol.pod_control import BURST, PodControl, in_dying_namespace
 from tonnage.box.controllers.podcontrol.pod_status import is_available, is_ready, next_available
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of, scaled
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
@@ -43,10 +45,11 @@ PARALLEL, ON_DELETE = "Parallel", "OnDelete"
 
 @dataclass(frozen=True)
 class StatefulSetPlan:
-    """Ordinals of pods to create, each with its revision, and pods to delete."""
+    """Ordinals of pods to create, each with its revision, pods to delete, and pending pods, which may lack claims."""
 
     create: Sequence[tuple[int, str]] = ()
     delete: Sequence[Pod] = ()
+    pending: Sequence[Pod] = ()
 
 
 @dataclass(frozen=True)
@@ -100,22 +103,32 @@ class _SetView:
 
     def plan(self) -> StatefulSetPlan:
         in_order = self.stateful.spec.pod_management_policy != PARALLEL
-        create, delete = [], []
-        for number in ordinals(self.stateful):
+        create, delete, pending = [], [], []
+        for number in self.looked_at(in_order=in_order):
             pod = self.there.get(number)
             if self.well(pod):
                 continue
             if pod is None:
                 create.append((number, self.revision_for(number)))
+            elif pod.status.phase == "Pending":
+                pending.append(pod)
             elif pod.terminated and not pod.metadata.deleting:  # recreated after its deletion
                 delete.append(pod)
             if in_order:
-                return StatefulSetPlan(create, delete)
+                return StatefulSetPlan(create, delete, pending)
         going, settled = self.shrink(in_order=in_order)
         delete += going
         if settled and not (in_order and going) and self.stateful.spec.update_strategy.type != ON_DELETE:
             delete += [pod for pod in self.outdated() if pod not in delete]
-        return StatefulSetPlan(create, delete)
+        return StatefulSetPlan(create, delete, pending)
+
+    def looked_at(self, *, in_order: bool) -> Iterable[int]:
+        """Wanted numbers, rising. Parallel: those of the pods that are there, and of the first BURST that are not."""
+        wanted = ordinals(self.stateful)
+        if in_order:  # the caller ends at the first pod that is not well
+            return wanted
+        absent = (number for number in wanted if number not in self.there)
+        return sorted([*(number for number in self.there if number in wanted), *itertools.islice(absent, BURST)])
 
     def well(self, pod: Pod | None) -> bool:
         """Whether a pod is there, stays, and is available."""
@@ -150,13 +163,15 @@ class _SetView:
         """Pods of an old template that may go now: from the highest number down, few at a time."""
         wanted = ordinals(self.stateful)
         most = self.most_missing()
-        budget = most - sum(not self.well(self.there.get(number)) for number in wanted)
+        budget = most - len(wanted) + sum(self.well(pod) for number, pod in self.there.items() if number in wanted)
+        turns = range(max(wanted.start, self.first_updated()), wanted.stop)
         chosen: list[Pod] = []
-        sick = 0
-        for number in reversed(range(max(wanted.start, self.first_updated()), wanted.stop)):
-            pod, well = self.there.get(number), self.well(self.there.get(number))
-            sick += not well
-            if pod is None or pod.metadata.deleting or revision_of(pod) == self.revisions.update:
+        sick, above = 0, turns.stop
+        for number in sorted((number for number in self.there if number in turns), reverse=True):
+            pod, well = self.there[number], self.well(self.there[number])
+            sick += above - number - 1 + (not well)  # with those between that are not there
+            above = number
+            if pod.metadata.deleting or revision_of(pod) == self.revisions.update:
                 continue
             if not well and sick <= most:  # missing anyway, and its turn
                 chosen.append(pod)
@@ -269,14 +284,30 @@ class Claims:
 
         Raises PreconditionError (a claim is still being deleted; that causes the next reconcile) and ApiError.
         """
-        namespace = stateful.metadata.namespace
+        for claim in await self._make(stateful, pod_name):
+            if is_stale(claim, pod_name):
+                raise PreconditionError(f"claim {claim.key} of an earlier pod {pod_name} is being deleted")
+
+    async def complete(self, stateful: StatefulSet, pod: Pod) -> None:
+        """Make the claims that a pending pod has lost.
+
+        Raises PreconditionError (a claim is still being deleted; that causes the next reconcile) and ApiError.
+        """
+        for claim in await self._make(stateful, pod.metadata.name):
+            if claim.metadata.deleting:
+                raise PreconditionError(f"claim {claim.key} of the pending pod {pod.metadata.name} is being deleted")
+
+    async def _make(self, stateful: StatefulSet, pod_name: str) -> list[PersistentVolumeClaim]:
+        """Make those of a pod's claims that are not there; the others."""
+        there = []
         for template in stateful.spec.volume_claim_templates:
             name = f"{template['metadata']['name']}-{pod_name}"
-            found = self._claims.get(f"{namespace}/{name}")
+            found = self._claims.get(f"{stateful.metadata.namespace}/{name}")
             if found is None:
                 await self._create(stateful, template, name)
-            elif is_stale(found, pod_name):
-                raise PreconditionError(f"claim {namespace}/{name} of an earlier pod {pod_name} is being deleted")
+            else:
+                there.append(found)
+        return there
 
     async def _create(self, stateful: StatefulSet, template: dict[str, Any], name: str) -> None:
         about = refer(STATEFUL_SETS, stateful)
@@ -353,10 +384,12 @@ class StatefulSetController(Reconciler[str]):
         for number, pod in numbered(stateful, pods).items():
             await self._claims.set_owners(stateful, pod, wanted=number in wanted)
         todo = plan(stateful, pods, pair, self._clock.time())
+        steps = [partial(self._create, stateful, number, revisions[revision]) for number, revision in todo.create]
+        steps += [partial(self._claims.complete, stateful, pod) for pod in todo.pending]
         waiting: PreconditionError | None = None
-        for number, revision in todo.create:
+        for step in steps:
             try:
-                await self._create(stateful, number, revisions[revision])
+                await step()
             except PreconditionError as failure:  # its claim has yet to go; the others need not wait
                 waiting = failure
         await self._control.delete_many(stateful, todo.delete)
@@ -369,7 +402,7 @@ class StatefulSetController(Reconciler[str]):
         await self._control.create(stateful, body)
 
     def _claim_gone(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> Iterable[str]:
-        """A pod may have waited for its predecessor's claim to go."""
+        """A pod may have waited for its predecessor's claim to go, or has lost its own before it ran."""
         if old is None or new is not None:
             return
         for stateful in self._sets:

@@ -23,9 +23,10 @@ import msgspec
 
 from tonnage.aio.clock import Clock
 from tonnage.api.pods import Pod, VolumeMount
-from tonnage.box.kubelet.containers import context, env, exec_process, rootfs, seccomp, termination
+from tonnage.box.kubelet.containers import context, env, exec_process, rootfs, seccomp, start_program, termination
 from tonnage.box.kubelet.containers.exec_process import CommandStarter
 from tonnage.box.kubelet.containers.log_writer import LogFile, LogPump
+from tonnage.box.kubelet.containers.machine_code import MACHINES
 from tonnage.box.kubelet.containers.paths import Paths, component
 from tonnage.box.kubelet.containers.process import (
     ROOT,
@@ -40,13 +41,13 @@ from tonnage.box.kubelet.containers.process import (
 )
 from tonnage.box.kubelet.containers.rootfs import Bind
 from tonnage.box.kubelet.containers.runtime import ContainerSpec, FoundProcess, Mounted, OnExit, RunningContainer
-from tonnage.box.kubelet.containers.spawn import spawn
+from tonnage.box.kubelet.containers.spawn import ContainerPrograms, spawn
+from tonnage.box.kubelet.containers.start_program import StartPlan
 from tonnage.box.kubelet.containers.stdio import Stdio
 from tonnage.box.kubelet.folder import make_folder, names, remove_tree
 from tonnage.box.kubelet.images import image_root, image_user
 from tonnage.box.kubelet.images.image_user import Accounts
 from tonnage.box.kubelet.images.node_images import NO_IMAGES, NodeImages
-from tonnage.box.kubelet.images.tools import tools as image_tools
 from tonnage.box.kubelet.volumes import subpaths
 from tonnage.errors import HostError, InvalidError, TonnageError, UnsupportedError
 from tonnage.host.encoding import encode
@@ -82,8 +83,8 @@ class BubblewrapRuntime:
         lacks = [] if os.geteuid() == 0 else ["root"]
         if shutil.which(program) is None:
             lacks.append(f"{program} (package bubblewrap)")
-        if not os.access(rootfs.SETPRIV, os.X_OK):
-            lacks.append(f"{rootfs.SETPRIV} (package util-linux)")
+        if (machine := os.uname().machine) not in MACHINES:
+            lacks.append(f"a processor of {' or '.join(MACHINES)}: it is {machine}")
         return lacks
 
     async def prepare(self, uid: str) -> None:
@@ -250,6 +251,13 @@ class _Command(NamedTuple):
     working_dir: str
     failure: str = ""
 
+    def starter(self, *, terminal: bool) -> bytes:
+        """The program that bwrap runs, which becomes the user and then the command. Raises as start_program.build."""
+        who, path = self.who, self.variables["PATH"]
+        return start_program.build(
+            StartPlan(who.uid, who.gid, who.groups, self.argv, path, folder=self.working_dir, terminal=terminal)
+        )
+
 
 class _Plan:
     """One start of a container. Runs in a thread."""
@@ -316,17 +324,15 @@ class _Plan:
         working_dir = _working_dir(container.working_dir or config.working_dir or "")
         _make_inside(binds, working_dir)
         real = image_root.prepare(folder, binds, rootfs.network_files(name), working_dir)
-        tools = image_tools()
         options = rootfs.arguments(
-            [*real, *tools.binds],
+            real,
             name=name,
             environment=variables,
             working_dir=working_dir,
             read_only=bool(container.security_context.read_only_root_filesystem),
             in_image=True,
         )
-        start = rootfs.command(who, variables, argv, working_dir=working_dir, terminal=container.tty, tools=tools)
-        return _Command(binds, options, start, who, variables, working_dir)
+        return _Command(binds, options, argv, who, variables, working_dir)
 
     def arguments(self) -> _Command:
         """How a container starts that uses the machine's programs. Raises InvalidError, UnsupportedError, HostError."""
@@ -346,9 +352,8 @@ class _Plan:
             working_dir=working_dir,
             read_only=bool(container.security_context.read_only_root_filesystem),
         )
-        start = rootfs.command(who, variables, argv, working_dir=working_dir, terminal=container.tty)
         failure = env.why_not_found(container, argv[0], variables["PATH"])
-        return _Command(binds, options, start, who, variables, working_dir, failure)
+        return _Command(binds, options, argv, who, variables, working_dir, failure)
 
     def _make(self) -> None:
         """Create the container's folder; removes those of older attempts."""
@@ -372,6 +377,7 @@ class _Plan:
     def _spawn(
         self, command: _Command, clock: Clock, on_exit: OnExit, *, program: bytes
     ) -> tuple[ContainerProcess, int]:
+        starter = command.starter(terminal=self._spec.container.tty)
         stdio = Stdio.open(self._spec.container, command.who.uid, [f"{self._folder}/{p}" for p in _PIPES.values()])
         pump = _pump(self._folder, self._log, terminal=stdio.stdin if self._spec.container.tty else -1)
         status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -382,7 +388,7 @@ class _Plan:
                 command.argv,
                 streams=stdio.theirs,
                 keep=status,
-                program=program,
+                programs=ContainerPrograms(starter, program),
                 group=self._runtime.cgroups.own_pod(self._spec.pod.metadata.uid),
             )
         except OSError:

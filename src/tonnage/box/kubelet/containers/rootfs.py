@@ -32,13 +32,8 @@ CAPABILITIES = (
     "CAP_SYS_CHROOT",
 )
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-SETPRIV = "/usr/bin/setpriv"
 ADDRESS = "127.0.0.1"
 """The IP of each node, which its pods share."""
-TOOLS = "/dev/.tonnage"
-"""Where the machine's tools are bound inside an image."""
-_ENV = "/usr/bin/env"
-SETSID = "/usr/bin/setsid"
 _MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _FOLDERS = (
     "etc",
@@ -76,6 +71,8 @@ _PROC_HIDDEN = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/kmsg")
 _TAKEN = ("/", "/usr", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib64")
 _TAKEN_IN_IMAGE = ("/", "/proc", "/dev")
 _LONGEST_HOSTNAME = 63
+MAX_ID = (1 << 31) - 1
+"""The highest user or group, as in Kubernetes."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +90,12 @@ class User:
         """Its home folder."""
         return self.home or ("/root" if self.uid == 0 else "/")
 
-    def arguments(self, setpriv: Sequence[str] = (SETPRIV,)) -> list[str]:
-        """setpriv, which becomes this user inside the new root."""
-        groups = ["--groups", ",".join(map(str, self.groups))] if self.groups else ["--clear-groups"]
-        return [*setpriv, "--reuid", str(self.uid), "--regid", str(self.gid), *groups, "--inh-caps=-all", "--"]
+    def checked(self) -> User:
+        """The same, where all ids are ids: -1 and 4294967295 mean "no change" to the kernel. Raises InvalidError."""
+        for number in (self.uid, self.gid, *self.groups):
+            if not 0 <= number <= MAX_ID:
+                raise InvalidError(f"user or group {number}: must be between 0 and {MAX_ID}, inclusive")
+        return self
 
 
 @dataclass(frozen=True)
@@ -109,20 +108,6 @@ class Bind:
     device: bool = False
 
 
-@dataclass(frozen=True)
-class Tools:
-    """Commands that start a container's own command, and the binds that they need in its root."""
-
-    env: tuple[str, ...] = (_ENV,)
-    setpriv: tuple[str, ...] = (SETPRIV,)
-    setsid: tuple[str, ...] = (SETSID,)
-    binds: tuple[Bind, ...] = ()
-
-
-MACHINE = Tools()
-"""Those of /usr, where that is the machine's."""
-
-
 def user(pod: SecurityContext, container: SecurityContext) -> User:
     """Whom both security contexts ask for; the container's word comes first. Raises InvalidError, UnsupportedError."""
     if container.privileged:
@@ -132,8 +117,12 @@ def user(pod: SecurityContext, container: SecurityContext) -> User:
     nonroot = container.run_as_non_root if container.run_as_non_root is not None else pod.run_as_non_root
     if nonroot and not uid:
         raise InvalidError("container has runAsNonRoot and would run as root: set runAsUser")
-    groups = [*pod.supplemental_groups, *([pod.fs_group] if pod.fs_group is not None else [])]
-    return User(uid or 0, gid or 0, tuple(dict.fromkeys(groups)))
+    return User(uid or 0, gid or 0, groups_of(pod)).checked()
+
+
+def groups_of(pod: SecurityContext) -> tuple[int, ...]:
+    """Groups of all processes of a pod besides their own, each once."""
+    return tuple(dict.fromkeys([*pod.supplemental_groups, *([pod.fs_group] if pod.fs_group is not None else [])]))
 
 
 def hostname(pod: Pod) -> str:
@@ -211,7 +200,6 @@ def arguments(
     """
     args = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", name, "--unshare-cgroup-try"]
     args += [*([] if in_image else _machine_files()), "--proc", "/proc", *_guard_proc(), "--dev", "/dev"]
-    args += ["--dir", TOOLS] if in_image else []
     for bind in sorted(binds, key=lambda b: b.target.count("/")):
         args += [_option(bind), bind.source, bind.target]
     if (
@@ -228,8 +216,7 @@ def arguments(
         args += ["--cap-add", capability]
     args += ["--clearenv"]
     for key, value in environment.items():
-        if not _acts_early(key):
-            args += ["--setenv", key, value]
+        args += ["--setenv", key, value]
     return args
 
 
@@ -267,36 +254,6 @@ def holder(binds: Sequence[Bind], path: str) -> Bind | None:
     """
     holders = [b for b in binds if path == b.target or path.startswith(f"{b.target}/")]
     return max(holders, key=lambda b: len(b.target), default=None)
-
-
-def command(
-    who: User,
-    environment: Mapping[str, str],
-    argv: Sequence[str],
-    *,
-    working_dir: str = "",
-    terminal: bool = False,
-    tools: Tools = MACHINE,
-) -> list[str]:
-    """What bwrap runs: go to the working directory, become the user, set what could act on the way, then the command.
-
-    bwrap itself must not go there: it still holds the machine's /proc open, and /proc/self/fd, also behind a symlink of
-    a volume, would lead to it. terminal: standard input is one, which becomes the controlling terminal.
-    """
-    start = [*tools.setsid, "--ctty"] if terminal else []
-    start += [*tools.env, f"--chdir={working_dir}"] if working_dir else []
-    early = [f"{key}={value}" for key, value in environment.items() if _acts_early(key)]
-    return [*start, *who.arguments(tools.setpriv), *([*tools.env, *early] if early else []), *argv]
-
-
-def _acts_early(key: str) -> bool:
-    """Variables that change what the C library loads: they must not reach a program that still is root."""
-    return key.startswith(("LD_", "MALLOC_", "LC_", "LANG")) or key in (
-        "GCONV_PATH",
-        "GLIBC_TUNABLES",
-        "LOCPATH",
-        "NLSPATH",
-    )
 
 
 def _option(bind: Bind) -> str:

@@ -7,10 +7,25 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
+from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, fcntl
 
 from tonnage.host import signals
 from tonnage.host.encoding import encode
 from tonnage.host.iolimits import Cgroup
+
+_MFD_EXEC = 0x0010  # linux/memfd.h
+
+
+@dataclass(frozen=True)
+class ContainerPrograms:
+    """What runs before the command, which the container has as descriptors only.
+
+    starter: becomes the user, then the command. filter: of system calls, b"" for none.
+    """
+
+    starter: bytes
+    filter: bytes = b""
 
 
 def spawn(
@@ -20,14 +35,14 @@ def spawn(
     *,
     streams: tuple[int, int, int],
     keep: int,
-    program: bytes,
+    programs: ContainerPrograms,
     group: Cgroup | None,
 ) -> subprocess.Popen[bytes]:
     """Start `command` (bwrap and its first options) with more options, to run argv. Blocking.
 
-    streams: its standard input, output and error. keep: a descriptor that it inherits. program: a seccomp filter, b""
-    for none. group: the cgroup it shall be in. Raises OSError, InvalidError (an option or argument cannot be encoded);
-    then nothing runs. Signals are at their defaults, and none is blocked.
+    streams: its standard input, output and error. keep: a descriptor that it inherits. group: the cgroup it shall be
+    in. Raises OSError, InvalidError (an option or argument cannot be encoded); then nothing runs. Signals are at their
+    defaults, and none is blocked.
 
     bwrap reads its options before it makes any process, the last of them from a pipe in which there are none: it waits
     for the pipe's end, which comes when bwrap is in its cgroup. So nothing of the container has ever been outside. A
@@ -36,10 +51,10 @@ def spawn(
     if shutil.which(command[0]) is None:  # what resets signals would start, and fail where nobody sees why
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
     arguments = [encode(argument, "an argument of the command") for argument in argv]
-    files = [_in_memory(join(options))]
+    files = [_in_memory(join(options)), _in_memory(programs.starter, executable=True)]
     gate, writer = os.pipe2(os.O_CLOEXEC)
-    if program:
-        files.append(_in_memory(program))
+    if programs.filter:
+        files.append(_in_memory(programs.filter))
     try:
         with signals.none_blocked():
             child = subprocess.Popen(
@@ -48,8 +63,9 @@ def spawn(
                     *command,
                     *("--args", str(files[0])),
                     *("--args", str(gate)),
-                    *(text for fd in files[1:] for text in ("--seccomp", str(fd))),
+                    *(text for fd in files[2:] for text in ("--seccomp", str(fd))),
                     "--",
+                    f"/proc/self/fd/{files[1]}",
                     *arguments,
                 ],
                 stdin=streams[0],
@@ -82,10 +98,17 @@ def _put(child: subprocess.Popen[bytes], group: Cgroup) -> None:
         raise
 
 
-def _in_memory(data: bytes) -> int:
-    """A descriptor from which bwrap reads its options, or a filter."""
-    fd = os.memfd_create("options", os.MFD_CLOEXEC)
+def _in_memory(data: bytes, *, executable: bool = False) -> int:
+    """A descriptor of options, a filter or a program, which nobody can change any more."""
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        fd = os.memfd_create("options", flags | (_MFD_EXEC if executable else 0))
+    except OSError as failure:
+        if failure.errno != errno.EINVAL:
+            raise
+        fd = os.memfd_create("options", flags)  # before Linux 6.3 all are executable
     with os.fdopen(os.dup(fd), "wb") as file:
         file.write(data)
     os.lseek(fd, 0, os.SEEK_SET)
+    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)
     return fd

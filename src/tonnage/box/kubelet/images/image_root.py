@@ -26,7 +26,6 @@ from tonnage.images.store import ImageRecord, ImageStore
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FIXED = ("/proc", "/dev")
 _MAX_LINKS = 40
-_PRELOAD = "ld.so.preload"
 
 
 def make(folder: str, store: ImageStore, image: str) -> ImageRecord:
@@ -155,10 +154,10 @@ def _real(root: int, fd: int) -> str:
 
 
 def _write_etc(root: int, files: dict[str, str]) -> None:
-    """Write files of /etc anew, whatever is there. What the linker would load into the machine's tools is left out."""
+    """Write files of /etc anew, whatever is there."""
     place(root, "/etc", folder=True)
     with closing(nofollow.open_in_root(root, "/etc", os.O_RDONLY | os.O_DIRECTORY)) as etc:
-        for name in (*files, _PRELOAD):
+        for name in files:
             with ignore_errno(errno.ENOENT):
                 os.unlink(name, dir_fd=etc)
         for name, text in files.items():

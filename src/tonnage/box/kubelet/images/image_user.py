@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tonnage.api.pods import Container, Pod
-from tonnage.box.kubelet.containers.rootfs import User
+from tonnage.box.kubelet.containers.rootfs import MAX_ID, User, groups_of
 from tonnage.errors import InvalidError, UnsupportedError
 
 MAX_FILE = 1 << 20
 """Bytes that are read of /etc/passwd and /etc/group."""
-_MAX_ID = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -21,9 +20,12 @@ class Accounts:
     group: str = ""
 
     def user(self, key: str) -> tuple[int, int, str, str] | None:
-        """uid, gid, name and home of a user, by name or uid."""
+        """uid, gid, name and home of a user, by name or uid. A number is always a uid, as for runc."""
+        wanted = int(key) if _is_id(key) else None
         for fields in _lines(self.passwd, 6):
-            if (fields[0] == key or fields[2] == key) and _is_id(fields[2]) and _is_id(fields[3]):
+            if not _is_id(fields[2]) or not _is_id(fields[3]):
+                continue
+            if fields[0] == key if wanted is None else int(fields[2]) == wanted:
                 return int(fields[2]), int(fields[3]), fields[0], fields[5]
         return None
 
@@ -44,7 +46,7 @@ def _lines(text: str, least: int) -> list[list[str]]:
 
 
 def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdigit() and int(text) <= _MAX_ID
+    return text.isascii() and text.isdigit() and int(text) <= MAX_ID
 
 
 def user(pod: Pod, container: Container, image_user: str, accounts: Accounts) -> User:
@@ -59,6 +61,8 @@ def user(pod: Pod, container: Container, image_user: str, accounts: Accounts) ->
     group = inner.run_as_group if inner.run_as_group is not None else outer.run_as_group
     _verify_non_root(pod, container, image_user.partition(":")[0])
     name, _, image_group = image_user.partition(":")
+    if wanted is not None:
+        User(wanted).checked()
     key = str(wanted) if wanted is not None else name or "0"
     found = accounts.user(key)
     if found is None and not _is_id(key):
@@ -69,13 +73,9 @@ def user(pod: Pod, container: Container, image_user: str, accounts: Accounts) ->
         if named is None:
             raise InvalidError(f"unable to find group {image_group[:80]}: no matching entries in group file")
         gid = named
-    groups = [*outer.supplemental_groups, *([outer.fs_group] if outer.fs_group is not None else [])]
-    return User(
-        uid,
-        gid if group is None else group,
-        tuple(dict.fromkeys([*groups, *accounts.groups_of(login)])),
-        home if home.startswith("/") else "/",
-    )
+    groups = dict.fromkeys([*groups_of(outer), *accounts.groups_of(login)])
+    home = home if home.startswith("/") else "/"
+    return User(uid, gid if group is None else group, tuple(groups), home).checked()
 
 
 def _verify_non_root(pod: Pod, container: Container, name: str) -> None:

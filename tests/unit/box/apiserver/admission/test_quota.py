@@ -56,6 +56,12 @@ async def used(api: Api, name: str = "q") -> Obj:
             {"count/persistentvolumeclaims": NANO, "persistentvolumeclaims": NANO, "requests.storage": 2 * GIB},
             id="claim whose growth is under way",
         ),
+        pytest.param(
+            "persistentvolumeclaims",
+            claim("c", "100500m"),
+            {"count/persistentvolumeclaims": NANO, "persistentvolumeclaims": NANO, "requests.storage": 101 * NANO},
+            id="claim of a fraction of a byte",
+        ),
         pytest.param("configmaps", {}, {"count/configmaps": NANO, "configmaps": NANO}, id="config map"),
         pytest.param("coordination.k8s.io/leases", {}, {"count/leases.coordination.k8s.io": NANO}, id="of a group"),
         pytest.param("pods", {"status": {"phase": "Failed"}}, {"count/pods": NANO}, id="pod that has ended"),

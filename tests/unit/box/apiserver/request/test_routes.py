@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from tests.unit.box.apiserver.conftest import Api
+
+from tonnage.box.apiserver.access import attributes
+from tonnage.box.apiserver.registry.resources import RESOURCES
+from tonnage.box.apiserver.request.resource import Resource
+from tonnage.box.apiserver.request.routes import Routes
+from tonnage.errors import ApiError, UnsupportedError
+from tonnage.kube.transport import Request
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -28,3 +37,55 @@ async def test_what_is_not_built_is_refused_by_name(api: Api, subresource: str) 
         assert answer["reason"] == "NotImplemented"
         assert f"pods/{subresource} is not built here" in answer["message"]
     await api.get("/api/v1/namespaces/default/pods/p/nonsense", want=404)
+
+
+BELOW = sorted({"", "proxy", "resize", "portforward", "x"}.union(*(r.subresources for r in RESOURCES.values())))
+"""Every subresource of any kind, "" for none."""
+ROUTES = Routes(RESOURCES)
+
+
+def paths(resource: Resource, *, namespace: str) -> Iterator[str]:
+    """All paths of a kind that could be: its collection, an object, every subresource, and what is below that."""
+    kind = resource.kind
+    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    at = f"{root}/namespaces/{namespace}/{kind.plural}" if namespace else f"{root}/{kind.plural}"
+    yield at
+    for subresource in BELOW:
+        path = f"{at}/thing/{subresource}".rstrip("/")
+        yield from (path, f"{path}/stats/summary") if subresource else (path,)
+
+
+def is_served(path: str) -> bool:
+    """Whether the path leads anywhere but to a 404, also if it is refused by name."""
+    try:
+        ROUTES.find(path)
+    except UnsupportedError:
+        return True
+    except ApiError as refused:
+        return refused.code != 404
+    return True
+
+
+@pytest.mark.parametrize("key", sorted(RESOURCES))
+def test_a_route_exists_in_the_scope_of_its_kind_only(key: str) -> None:
+    resource = RESOURCES[key]
+    inside, outside = ([*paths(resource, namespace=namespace)] for namespace in ("team", ""))
+    if resource.kind.namespaced:
+        assert is_served(inside[0])
+        assert [*filter(is_served, outside)] == [outside[0]]  # list and watch across all namespaces
+    else:
+        assert [*filter(is_served, inside)] == []
+        assert is_served(outside[0])
+
+
+@pytest.mark.parametrize("key", sorted(RESOURCES))
+def test_what_is_served_is_what_was_authorized(key: str) -> None:
+    for path in (*paths(RESOURCES[key], namespace="team"), *paths(RESOURCES[key], namespace="")):
+        try:
+            place = ROUTES.find(path)
+        except (ApiError, UnsupportedError):
+            continue
+        kind, asked = place.resource.kind, attributes.of_request(Request("GET", path))
+        namespace = place.namespace or (place.name if kind.plural == "namespaces" else "")
+        assert (asked.group, asked.resource, asked.subresource) == (kind.group, kind.plural, place.subresource), path
+        assert (asked.namespace, asked.name) == (namespace, place.name), path

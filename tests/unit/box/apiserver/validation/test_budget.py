@@ -36,6 +36,10 @@ def test_good_ones(spec: dict[str, Any]) -> None:
         ({"maxUnavailable": "few"}, "a valid percent string"),
         ({"unhealthyPodEvictionPolicy": "Perhaps"}, 'supported values: "AlwaysAllow", "IfHealthyBudget"'),
         ({"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}, "not a valid selector operator"),
+        (
+            {"selector": {"matchExpressions": [{"key": "a", "operator": "Exists"}] * 9000}},
+            'spec.selector: Invalid value: "9000 requirements": must have at most 100 requirements',
+        ),
     ],
 )
 def test_bad_ones(spec: dict[str, Any], told: str) -> None:

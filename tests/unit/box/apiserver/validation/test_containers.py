@@ -77,3 +77,24 @@ def test_a_wrong_container(faults: Faults, change: Obj, said: str) -> None:
 def test_names_are_unique_among_all_containers(faults: Faults) -> None:
     found = faults("pods", pod(initContainers=[{"name": "c", "image": "i"}]))
     assert found == ['spec.initContainers[0].name: Duplicate value: "c"']
+
+
+@pytest.mark.parametrize("number", [-1, -2, 2**31, 2**32 - 1, 2**32])
+def test_users_and_groups_are_in_range(faults: Faults, number: int) -> None:
+    of_pod = {"runAsUser": number, "runAsGroup": number, "fsGroup": number, "supplementalGroups": [0, number]}
+    of_container = {"runAsUser": number, "runAsGroup": number}
+    words = ("fsGroup", "runAsUser", "runAsGroup", "supplementalGroups[1]")
+    detail = f"Invalid value: {number}: must be between 0 and 2147483647, inclusive"
+    wrong = pod(container={"securityContext": of_container}, securityContext=of_pod)
+    assert sorted(faults("pods", wrong)) == sorted(
+        [
+            *(f"spec.securityContext.{word}: {detail}" for word in words),
+            *(f"spec.containers[0].securityContext.{word}: {detail}" for word in words[1:3]),
+        ]
+    )
+
+
+def test_the_ends_of_the_range_are_users(faults: Faults) -> None:
+    for number in (0, 2**31 - 1):
+        context = {"runAsUser": number, "runAsGroup": number, "fsGroup": number, "supplementalGroups": [number]}
+        assert faults("pods", pod(securityContext=context)) == []

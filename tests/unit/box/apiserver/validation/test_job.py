@@ -25,6 +25,12 @@ Faults = Callable[..., list[str]]
             id="refused by name",
         ),
         pytest.param("batch/cronjobs", cron(schedule="often"), "spec.schedule: Invalid value", id="schedule"),
+        pytest.param(
+            "batch/cronjobs",
+            cron(schedule=",".join(["0"] * 1_400_000) + " * * * *"),
+            "spec.schedule: Too long: may not be more than 1024 bytes",
+            id="schedule of megabytes",
+        ),
         pytest.param("batch/cronjobs", cron(timeZone="X/Y"), "spec.timeZone: Invalid value", id="time zone"),
         pytest.param(
             "batch/cronjobs", cron(concurrencyPolicy="Never"), "spec.concurrencyPolicy: Unsupported value", id="policy"

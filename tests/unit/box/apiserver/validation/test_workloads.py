@@ -170,3 +170,21 @@ def test_a_revision_never_changes(faults: Faults) -> None:
     assert faults("apps/controllerrevisions", {"metadata": {"name": "x"}, "revision": 1})[0].startswith(
         "data: Required"
     )
+
+
+@pytest.mark.parametrize(("key", "most"), [(DEPLOY, 10_000), (RS, 20_000), (STS, 10_000)])
+def test_the_number_of_pods_is_bounded(faults: Faults, key: str, most: int) -> None:
+    said = f"spec.replicas: Invalid value: 2147483647: must be less than or equal to {most} in the box"
+    assert said in faults(key, workload(replicas=2**31 - 1))
+    assert [fault for fault in faults(key, workload(replicas=most)) if "replicas" in fault] == []
+
+
+@pytest.mark.parametrize("key", [DEPLOY, RS, STS, DS])
+def test_the_requirements_of_a_selector_are_bounded(faults: Faults, key: str) -> None:
+    """Labels and expressions together: both are compared with each pod."""
+    expressions = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in range(100)]
+    over = {"matchLabels": LABELS, "matchExpressions": expressions}
+    said = 'spec.selector: Invalid value: "101 requirements": must have at most 100 requirements'
+    assert said in faults(key, workload(selector=over))
+    within = over | {"matchExpressions": expressions[1:]}
+    assert [fault for fault in faults(key, workload(selector=within)) if "selector" in fault] == []

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from tests.unit.conftest import Told
 
-from tonnage.api.kinds import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, PODS
-from tonnage.api.meta import Condition, ObjectMeta
+from tonnage.api.kinds import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS
+from tonnage.api.meta import Condition, LabelSelector, ObjectMeta
 from tonnage.api.pods import Pod, PodStatus
 from tonnage.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from tonnage.api.selectors import Selector, from_label_selector
+from tonnage.box.controllers.podcontrol.pod_template import owner_reference
+from tonnage.box.controllers.workloads import disruption
 from tonnage.box.controllers.workloads.disruption import BudgetCount, count
 from tonnage.errors import ApiError
 from tonnage.kube.client import Client
@@ -139,3 +142,59 @@ async def test_owners_without_a_number_of_pods_allow_nothing(
 
     await eventually(failed)
     assert "CalculateExpectedPodCountFailed" in [reason for _, _, reason, _ in await told()]
+
+
+@pytest.mark.parametrize("chain", [("one",), ("one", "two"), ("one", "two", "three")])
+async def test_owners_in_a_cycle_count_as_the_replica_sets_that_they_are(
+    kube: Client, workloads: Any, workload: Make, eventually: Eventually, chain: tuple[str, ...]
+) -> None:
+    made = [await workload(REPLICA_SETS, name, replicas=2) for name in chain]
+    for one, above in zip(made, [*made[1:], made[0]], strict=True):
+        owner = owner_reference(REPLICA_SETS, above)
+        await kube.patch(REPLICA_SETS, one.metadata.name, {"metadata": {"ownerReferences": [owner]}}, "default")
+    await make_budget(kube, maxUnavailable=1)
+
+    async def settled() -> bool:
+        found = await status(kube)
+        return (found.expected_pods, found.current_healthy) == (2 * len(chain), 2 * len(chain))
+
+    await eventually(settled)
+
+
+async def test_a_replica_set_of_an_unknown_kind_counts_itself(
+    kube: Client, workloads: Any, workload: Make, eventually: Eventually
+) -> None:
+    owner = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web", "uid": "u", "controller": True}
+    made = await workload(REPLICA_SETS, "web", replicas=2)
+    await kube.patch(REPLICA_SETS, made.metadata.name, {"metadata": {"ownerReferences": [owner]}}, "default")
+    await make_budget(kube, maxUnavailable=1)
+
+    async def settled() -> bool:
+        return bool((await status(kube)).expected_pods == 2)
+
+    await eventually(settled)
+
+
+async def test_a_selector_is_compiled_once_for_all_pods(
+    kube: Client, workloads: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(20):
+        await make_pod(kube, f"p{number}")
+    await make_budget(kube, minAvailable=2)
+
+    async def settled(desired: int) -> bool:
+        found = await status(kube)
+        return (found.current_healthy, found.desired_healthy) == (20, desired)
+
+    await eventually(lambda: settled(2))
+    compiled = 0
+
+    def counted(selector: LabelSelector) -> Selector:
+        nonlocal compiled
+        compiled += 1
+        return from_label_selector(selector)
+
+    monkeypatch.setattr(disruption, "from_label_selector", counted)
+    await kube.patch(DISRUPTION_BUDGETS, "web", {"spec": {"minAvailable": 3}}, "default")
+    await eventually(lambda: settled(3))
+    assert 0 < compiled < 10

@@ -42,6 +42,12 @@ def settled(kube: Client, pods: Pods, eventually: Eventually) -> Callable[..., A
     return wait
 
 
+async def lose(kube: Client, name: str) -> None:
+    """Delete a claim, as it goes where nothing protects it."""
+    await kube.delete(CLAIMS, name, "default")
+    await kube.patch(CLAIMS, name, {"metadata": {"finalizers": None}}, "default")
+
+
 async def claims(kube: Client) -> dict[str, Any]:
     return {c.metadata.name: c for c in (await kube.list(CLAIMS)).items}
 
@@ -69,6 +75,52 @@ async def test_pods_come_in_order_with_names_and_claims(
     assert set(made) == {"data-db-0", "data-db-1", "data-db-2"}
     assert made["data-db-0"].metadata.labels == {"app": "web", "of": "template"}
     assert made["data-db-0"].metadata.owner_references == []
+
+
+async def test_a_size_with_a_fraction_of_a_byte_gets_its_pod(
+    kube: Client, workloads: Any, workload: Make, settled: Any
+) -> None:
+    size = {"resources": {"requests": {"storage": "0.2Gi"}}}
+    await workload(STATEFUL_SETS, "db", replicas=1, volumeClaimTemplates=[CLAIM | {"spec": CLAIM["spec"] | size}])
+    await settled(1)
+    assert (await claims(kube))["data-db-0"].spec.resources.requests == {"storage": "214748364800m"}
+
+
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+async def test_a_pending_pod_gets_a_claim_that_it_has_lost(
+    kube: Client, workloads: Any, workload: Make, kubelet: Any, pods: Pods, eventually: Eventually, policy: str
+) -> None:
+    kubelet.judge = lambda pod: {"phase": "Pending"}
+    await workload(STATEFUL_SETS, "db", replicas=2, podManagementPolicy=policy, volumeClaimTemplates=[CLAIM])
+    last = "data-db-1" if policy == "Parallel" else "data-db-0"
+    for _ in range(2):
+        await eventually(lambda: _in(last, claims(kube)))
+        before = (await claims(kube))[last]
+        uids = [pod.metadata.uid for pod in await pods()]
+        await lose(kube, last)
+
+        async def made(before: Any = before) -> bool:
+            found = (await claims(kube)).get(last)
+            return found is not None and found.metadata.uid != before.metadata.uid
+
+        await eventually(made)
+        assert [pod.metadata.uid for pod in await pods()] == uids, "the pod stays"
+
+
+async def _in(name: str, found: Awaitable[dict[str, Any]]) -> bool:
+    return name in await found
+
+
+async def test_a_running_pod_gets_no_claim_anew(
+    kube: Client, workloads: Any, workload: Make, settled: Any, eventually: Eventually
+) -> None:
+    """As in Kubernetes: it still has its volume."""
+    await workload(STATEFUL_SETS, "db", replicas=1, volumeClaimTemplates=[CLAIM])
+    await settled(1)
+    await lose(kube, "data-db-0")
+    await kube.patch(STATEFUL_SETS, "db", {"spec": {"replicas": 2}}, "default")
+    await settled(2)
+    assert (await claims(kube)).keys() == {"data-db-1"}
 
 
 async def test_claims_outlive_pods_and_the_set_by_default(

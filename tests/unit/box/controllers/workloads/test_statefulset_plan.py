@@ -14,6 +14,7 @@ from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodStatus
 from tonnage.api.workloads import StatefulSet
 from tonnage.box.controllers.podcontrol.history import revision_of
+from tonnage.box.controllers.podcontrol.pod_control import BURST
 from tonnage.box.controllers.workloads.statefulset import (
     SetRevisions,
     ordinal,
@@ -180,3 +181,32 @@ def test_it_always_ends_well_and_never_misses_more_than_it_may(data: st.DataObje
     found = status(made, list(world.pods.values()), NEW, 2e9, None)
     assert found["readyReplicas"] == found["replicas"] == count
     assert found["currentRevision"] == ("new" if found["updatedReplicas"] == count else "old")
+
+
+@pytest.mark.parametrize(
+    ("policy", "pods", "pending"),
+    [
+        ("OrderedReady", [pod(0, phase="Pending"), pod(1, phase="Pending")], ["db-0"]),
+        ("OrderedReady", [pod(0), pod(1, phase="Pending")], ["db-1"]),
+        ("OrderedReady", [pod(0, ready=False), pod(1, phase="Pending")], []),
+        ("Parallel", [pod(0, phase="Pending"), pod(1), pod(2, phase="Pending", going=True)], ["db-0", "db-2"]),
+        ("Parallel", [pod(0, phase="Pending"), pod(7, phase="Pending")], ["db-0"]),
+        ("Parallel", [pod(0, phase="Failed", ready=False), pod(1, phase="Succeeded")], []),
+    ],
+)
+def test_pending_pods_may_lack_claims(policy: str, pods: list[Pod], pending: list[str]) -> None:
+    todo = plan(stateful(podManagementPolicy=policy), pods, NEW, 1.8e9)
+    assert [one.metadata.name for one in todo.pending] == pending
+
+
+def test_a_step_of_a_set_without_end_is_small() -> None:
+    """Steps are counted by what they do: each of them ends."""
+    endless = stateful(replicas=2**31 - 1, podManagementPolicy="Parallel")
+    todo = plan(endless, [], NEW, 1.8e9)
+    assert [number for number, _ in todo.create] == [*range(BURST)]
+    some = [pod(n, ready=n % 2 == 0) for n in (0, 1, 2, 700, 2**31 - 2)]
+    todo = plan(endless, some, NEW, 1.8e9)
+    assert [number for number, _ in todo.create] == [*range(3, BURST + 3)]
+    in_order = plan(stateful(replicas=2**31 - 1), [pod(0)], NEW, 1.8e9)
+    assert in_order.create == [(1, "new")]
+    assert plan(stateful(replicas=0, podManagementPolicy="Parallel"), some, NEW, 1.8e9).create == []

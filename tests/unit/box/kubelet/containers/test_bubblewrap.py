@@ -324,7 +324,7 @@ async def test_a_program_that_is_not_there_ends_the_container(machine: Any) -> N
     terminated = _state(pod).terminated
     assert terminated is not None
     assert terminated["exitCode"] == 127
-    assert "No such file or directory" in "".join(_log(machine, pod))
+    assert 'exec: "/no/program": no such file or directory' in "".join(_log(machine, pod))
 
 
 async def test_logs_between_two_starts(machine: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.signal_masks import without_threads
 
-from tonnage.box.kubelet.containers.spawn import spawn
+from tonnage.box.kubelet.containers.spawn import ContainerPrograms, spawn
 from tonnage.host.iolimits import Cgroup
 
 STAND_IN = """#!/bin/sh
@@ -36,7 +36,7 @@ def _spawn(folder: Path, group: Cgroup | None, output: int) -> subprocess.Popen[
             ["x"],
             streams=(subprocess.DEVNULL, output, output),
             keep=keep,
-            program=b"",
+            programs=ContainerPrograms(b"\x7fELF"),
             group=group,
         )
     finally:

@@ -81,6 +81,26 @@ def test_run_as_non_root_that_holds() -> None:
     assert find("", {"runAsNonRoot": False}, {"runAsNonRoot": True}).uid == 0
 
 
+@pytest.mark.parametrize("image", ["1000", "1000:1000", "", "evil"])
+def test_a_number_is_never_a_name(image: str) -> None:
+    accounts = Accounts("1000:x:0:0::/root:/bin/sh\nevil:x:7:7:::/\nreal:x:1000:5::/real:/bin/sh\n", "1000:x:0:\n")
+    asked = {"securityContext": {} if image[:1] == "1" else {"runAsUser": 1000}}
+    raw = {"spec": {"securityContext": {"runAsNonRoot": True}, "containers": [{"name": "c", **asked}]}}
+    pod = msgspec.convert(raw, Pod)
+    found = user(pod, pod.spec.containers[0], image, accounts)
+    assert (found.uid, found.home) == (1000, "/real")
+    assert found.gid in (5, 1000)
+
+
+@pytest.mark.parametrize("number", [-1, -2, 2**31, 2**32 - 1, 2**32])
+@pytest.mark.parametrize("word", ["runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"])
+def test_numbers_that_mean_something_else_to_the_kernel(number: int, word: str) -> None:
+    context: dict[str, Any] = {word: [number] if word == "supplementalGroups" else number}
+    for image in ("", "web"):
+        with pytest.raises(InvalidError, match=f"{number}: must be between 0 and 2147483647, inclusive"):
+            find(image, pod=context)
+
+
 def test_privileged_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="privileged"):
         find("", {"privileged": True})
