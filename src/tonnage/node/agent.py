@@ -15,12 +15,13 @@ from pathlib import Path
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, RealClock
-from tonnage.aio.tasks import supervise
+from tonnage.aio.tasks import Background, supervise
 from tonnage.api import names
-from tonnage.api.kinds import ATTRIBUTES_CLASSES, CLAIMS, PODS, STORAGE_CLASSES, VOLUMES
+from tonnage.api.kinds import ATTRIBUTES_CLASSES, CLAIMS, NODES, PODS, STORAGE_CLASSES, VOLUMES
 from tonnage.api.meta import ObjectReference
 from tonnage.capacity.ledger import Ledger
 from tonnage.claims.attributes import AttributesClasses
+from tonnage.claims.bind import find
 from tonnage.claims.node_scope import DriverInfo, DriverSet, attach
 from tonnage.content.hosts import AllowedHost, FetchPolicy
 from tonnage.csi.client.client import STORAGE_TIMEOUT, CsiClient
@@ -32,8 +33,8 @@ from tonnage.csi.driver.inline_layers import PoolLayers
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.errors import CsiError
 from tonnage.csi.server.inflight import InFlight
-from tonnage.errors import UnavailableError, UnsupportedError
-from tonnage.kube.client import Client
+from tonnage.errors import ApiError, UnavailableError, UnsupportedError
+from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.attributes import AttributesModifier
@@ -58,6 +59,7 @@ from tonnage.node.static_pvs import Publication
 from tonnage.node.watch_scope import ClaimScope
 from tonnage.observe import metrics
 from tonnage.pools.core.pool import Pool
+from tonnage.pools.core.probe import PoolFault
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +98,11 @@ class NodeDriver:
         """Set to NodeAgent.tell_unfit; called when an inline volume does not fit."""
         self.on_unstaged: Callable[[str], None] = lambda handle: None
         """Set to NodeAgent.unstaged; called when a volume was unstaged."""
+        self.on_pool_fault: PoolFault = lambda pool, why: None
+        """Set to NodeAgent.tell_pool_fault; called when a pool cannot write, or can again."""
         for pool in pools:
             pool.on_capacity = lambda: self.on_inline()
+            pool.on_fault = lambda name, why: self.on_pool_fault(name, why)
         by_name = {pool.name: pool for pool in pools}
         in_flight = InFlight()  # one volume, one call at a time, whatever the driver's name
         throttle, fillings = Throttle(), Fillings()
@@ -198,6 +203,7 @@ class NodeAgent:
         self._informers = Informers(client)
         self._events = EventRecorder(client, "tonnage-node", host=config.node_name, clock=self._clock)
         self._tasks: asyncio.Task[None] | None = None
+        self._background = Background("agent")
         self._rewound = asyncio.Event()
         self._informers.on_rewind = self._rewound.set
         self._build(client, config)
@@ -263,6 +269,20 @@ class NodeAgent:
         if pod.name and pod.uid:  # other orchestrators do not pass the pod
             self._events.warning(pod, names.UNFIT, f"inline volume on node {self.scope.node}: {why}")
 
+    def tell_pool_fault(self, pool: str, why: str) -> None:
+        """Emit an Event on the Node: a pool cannot write, or can again (why "")."""
+        self._background.start(self._tell_pool_fault(pool, why))
+
+    async def _tell_pool_fault(self, pool: str, why: str) -> None:
+        with suppress(ApiError, UnavailableError):
+            if (node := await find(self.context.client, NODES, self.scope.node)) is None:
+                return
+            if why:
+                text = f"pool {pool} cannot write, it gets no volumes until it can: {why}"
+                self._events.warning(refer(NODES, node), "PoolCannotWrite", text)
+            else:
+                self._events.normal(refer(NODES, node), "PoolCanWrite", f"pool {pool} can write again")
+
     async def reconsider(self) -> None:
         """Ask all drivers for their pools and capacity again.
 
@@ -320,6 +340,7 @@ class NodeAgent:
         except* _RewoundError:
             log.warning("agent restarts its controllers node=%s", self.scope.node)
         finally:
+            await self._background.close()
             await self._informers.close()
             for csi in (*self._clients, *self._elsewhere):
                 csi.close()

@@ -25,6 +25,7 @@ from tonnage.observe.exporter import Address, Exporter
 from tonnage.observe.process import settle
 from tonnage.pools.core import status
 from tonnage.pools.core.pool import Pool
+from tonnage.pools.core.probe import PoolFault
 from tonnage.pools.core.status import PoolStatus
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ class StandaloneDriver:
         """Called when an inline volume does not fit."""
         self.on_unstaged: Callable[[str], None] = lambda handle: None
         """Called when a volume was unstaged."""
+        self.on_pool_fault: PoolFault = lambda pool, why: None
+        """Called when a pool cannot write, and when it can again."""
         pools = preflight.make_pools(config)
         driver = replace(preflight.make(config, pools), on_inline=lambda: self.on_inline())
         driver = replace(driver, on_unfit=lambda context, why: self.on_unfit(context, why))
@@ -55,7 +58,9 @@ class StandaloneDriver:
         self._openings, self._pools = driver.openings, pools
         for pool in self.pools:
             pool.on_capacity = lambda: self.on_inline()
-        self.change = PoolChange(driver, pools, config, lambda: self.on_inline())
+            pool.on_fault = lambda name, why: self.on_pool_fault(name, why)
+        changed, fault = (lambda: self.on_inline()), (lambda name, why: self.on_pool_fault(name, why))
+        self.change = PoolChange(driver, pools, config, changed, fault)
         """Changes the pools while they are served."""
         self.layers = PoolLayers(driver)
         """Makes writable layers of inline drivers in the pools."""
@@ -133,7 +138,7 @@ async def measure(pools: Iterable[Pool]) -> None:
 
 def _show(found: PoolStatus) -> None:
     labels = (found.pool, found.kind)
-    metrics.POOL_UP.labels(*labels).set(0 if found.problem else 1)
+    metrics.POOL_UP.labels(*labels).set(0 if found.problem or found.unwritable else 1)
     if found.capacity is None:
         return
     for gauge, value in (

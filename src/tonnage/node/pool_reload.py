@@ -19,6 +19,7 @@ from tonnage.pools import kubelet_disk
 from tonnage.pools.base.contract import NO_KEEP, PoolLimits
 from tonnage.pools.config import PoolConfig
 from tonnage.pools.core.pool import Pool
+from tonnage.pools.core.probe import PoolFault
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +32,17 @@ class PoolChange:
     """
 
     def __init__(
-        self, driver: Driver, pools: dict[str, Pool], config: DriverConfig, on_capacity: Callable[[], None]
+        self,
+        driver: Driver,
+        pools: dict[str, Pool],
+        config: DriverConfig,
+        on_capacity: Callable[[], None],
+        on_fault: PoolFault,
     ) -> None:
         assert driver.openings is not None
         self.config = config
         self._driver, self._pools, self._openings, self._on_capacity = driver, pools, driver.openings, on_capacity
+        self._on_fault = on_fault
         self._openings.ready = self._check_disk
         self._never_open: set[str] = set()
 
@@ -50,7 +57,7 @@ class PoolChange:
         if finding.fault is not None and not preflight.may_come(finding):
             raise finding.fault
         pool = await asyncio.to_thread(preflight.make_pool, wanted, self.config.roots)
-        pool.on_capacity = self._on_capacity
+        pool.on_capacity, pool.on_fault = self._on_capacity, self._on_fault
         self._serve(wanted)
         self._pools[wanted.name] = pool
         await self._openings.add(wanted.name)

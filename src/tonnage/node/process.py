@@ -126,7 +126,7 @@ class NodeProcess:
             config = replace(config, cluster_uid=system.metadata.uid)
             self.agent = NodeAgent(self._client, config, clients=[self.driver.client()], clock=self._clock)
             self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
-            self.driver.on_unstaged = self.agent.unstaged
+            self.driver.on_unstaged, self.driver.on_pool_fault = self.agent.unstaged, self.agent.tell_pool_fault
             await self.agent.run()
             config = replace(self.config.agent, went_back=True)
 

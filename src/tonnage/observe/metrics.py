@@ -109,7 +109,7 @@ POOL_TRASH = Gauge("tonnage_pool_trash_bytes", "Bytes of deleted volumes that ca
 TRASH_EVICTED = Counter(
     "tonnage_pool_trash_evicted", "Deleted volumes that made way for a volume before their time.", ["pool", "kind"]
 )
-POOL_UP = Gauge("tonnage_pool_up", "1 when a pool can be read, else 0.", ["pool", "kind"])
+POOL_UP = Gauge("tonnage_pool_up", "1 when a pool can be read and written, else 0.", ["pool", "kind"])
 # Names, labels and meaning of sig-storage-lib-external-provisioner (controller/metrics).
 FILLED = Counter(
     "tonnage_volumes_filled",

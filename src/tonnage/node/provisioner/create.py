@@ -33,6 +33,8 @@ SLOW = 1.0
 """Seconds after which an Event reports that a volume is being created."""
 TELL_EVERY = 30.0
 """Minimum seconds between two Events about the filling of one volume."""
+MOST_FAILURES = 3
+"""CreateVolume calls in a row that fail with INTERNAL until another node is tried: the fault may be this node's."""
 PAUSE = 60.0
 """Seconds for which a list without the claim's volume is valid: another CreateVolume call may still end."""
 
@@ -157,8 +159,10 @@ async def _end_failed(node: NodeContext, uid: str, creation: Creation, failure: 
     if not failure.final:
         _report_failure(node, creation, failure)
         raise failure  # repeated until the outcome is known, even if the claim is deleted
-    node.ledger.failed(uid, refused=failure.exhausted or failure.infeasible)
     state = node.table.of(uid)
+    state.failures = state.failures + 1 if failure.code is Code.INTERNAL else 0
+    is_of_node = state.failures >= MOST_FAILURES and creation.driver.default_pool
+    node.ledger.failed(uid, refused=failure.exhausted or failure.infeasible or is_of_node)
     state.end()
     node.readings.want(creation.driver.name)
     if not _is_here(node, claim):
@@ -171,6 +175,11 @@ async def _end_failed(node: NodeContext, uid: str, creation: Creation, failure: 
         await report(node, claim, why)
         return
     _report_failure(node, creation, failure)
+    if is_of_node:
+        state.failures = 0
+        why = f"node {node.scope.node} cannot make the volume: {failure.message}; rescheduling"
+        state.hold = Hold(node.clock.monotonic(), why=why)
+        return
     if not (failure.exhausted and creation.driver.topology):
         raise failure
     # The ledger had capacity, but somebody else used it. The next attempt uses a new GetCapacity result: the group is

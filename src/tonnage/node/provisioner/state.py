@@ -160,6 +160,8 @@ class ClaimState:
     infeasible: tuple[str, str] | None = None
     group: str = ""
     report: FailureReport | None = None
+    failures: int = 0
+    """CreateVolume calls in a row that failed with INTERNAL."""
     is_populated: bool = False
     """Whether an Event says that an external populator provides the volume."""
     is_active: bool = False
@@ -183,6 +185,7 @@ class ClaimState:
             self.end()
         self.reason, self.held, self.hold, self.infeasible = "other", False, None, None
         self.group, self.report, self.is_populated = "", None, False
+        self.failures = 0
 
 
 @dataclass(frozen=True)

@@ -224,6 +224,9 @@ class Backend(ABC):
         Raises UnavailableError, InvalidError, OSError.
         """
 
+    def probe(self) -> None:  # noqa: B027 - kinds without it are known to be out of order by their calls only
+        """Write something and remove it, as a test of the disk. Raises HostError, UnavailableError."""
+
     @abstractmethod
     def close(self) -> None:
         """Release the resources of the process. Volumes and mounts stay. Idempotent."""

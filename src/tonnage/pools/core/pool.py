@@ -53,6 +53,7 @@ from tonnage.pools.base.record import STAGED, TRASHED, UNDELETE, VolumeRecord
 from tonnage.pools.base.threads import SharedCommit, Threads
 from tonnage.pools.core import trash
 from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, fstype_of
+from tonnage.pools.core.probe import PoolFault, WriteProbe
 
 if TYPE_CHECKING:
     from tonnage.pools.core.eraser import Eraser  # loaded with the first job: most pools never erase
@@ -89,6 +90,10 @@ class Pool:
         self._eraser: Eraser | None = None
         self._erase_rate = erase_rate
         self._expiry = trash.Expiry(self, self._clock)
+        self.probe = WriteProbe(name, lambda: self._run(self.backend.probe), self._clock)
+        self.probe.changed = self._writable_changed
+        self.on_fault: PoolFault = lambda pool, why: None
+        """Called when the pool cannot write, and when it can again. Set by the node."""
         self.restoring: Counter[str] = Counter()
         """Trash that is being restored; no other is restored at its cost."""
         self._unfinished: dict[str, str] = {}  # volume -> why its file system could not grow while mounted
@@ -131,10 +136,15 @@ class Pool:
     async def close(self) -> None:
         """Release the resources of the process. Volumes and mounts stay."""
         await self._expiry.close()
+        await self.probe.close()
         if self._eraser is not None:
             await self._eraser.close()
         await self._run(self.backend.close)
         self._threads.close()
+
+    def _writable_changed(self) -> None:
+        self.on_capacity()
+        self.on_fault(self.name, self.probe.fault)
 
     def rebound(self, bounds: PoolLimits, *, erase_rate: int | None = None) -> None:
         """Set new limits. Volumes stay, also those above the limits.
@@ -154,10 +164,22 @@ class Pool:
         fits the request is returned. Raises ExhaustedError (not enough capacity now), OutOfRangeError (can never fit,
         or size > limit), AlreadyExistsError (the name is taken by a volume that does not fit the request),
         InvalidError, UnsupportedError. With a source: NotFound when there is none, OutOfRange when the size is below
-        the source's, Precondition when it cannot be copied while in use.
+        the source's, Precondition when it cannot be copied while in use. Raises ExhaustedError as well while the pool
+        cannot write.
         """
         self.backend.check_open()
         check_modifiable(self, request.mutable)
+        if request.name not in self.backend.records.volumes:
+            self.probe.check()
+        try:
+            return await self._create_locked(request)
+        except HostError:
+            if request.name not in self.backend.records.damaged:
+                await self.probe.run()
+                self.probe.check()
+            raise
+
+    async def _create_locked(self, request: VolumeRequest) -> PoolVolume:
         async with self._locks.hold_all(request.name, *locks_of_source(request)):
             try:
                 if (old := self.backend.records.volumes.get(request.name)) is not None and old.is_trash:
@@ -459,7 +481,8 @@ class Pool:
     async def problems(self) -> Sequence[str]:
         """Problems of the pool itself and what to do about each, one line each."""
         self.backend.check_open()
-        return await self._run(self.backend.problems, await self.erasing())
+        fault = [f"it cannot write, and offers no capacity: {self.probe.fault}"] if self.probe.fault else []
+        return [*fault, *await self._run(self.backend.problems, await self.erasing())]
 
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
         """Capacity for volumes of that kind."""
@@ -481,9 +504,17 @@ class Pool:
         fstype = fstype_of(self, fstype, block=block)
         self.backend.check(parameters, fstype, block=block)
         check_content(parameters, fstype, block=block)
+        if self.probe.fault:
+            return NO_CAPACITY
         if self.backend.knows_capacity:
             return self._capacity(fstype, parameters, block=block, inline=inline)
-        return await self._run(self._capacity, fstype, parameters, block=block, inline=inline)
+        try:
+            return await self._run(self._capacity, fstype, parameters, block=block, inline=inline)
+        except HostError:
+            await self.probe.run()
+            if not self.probe.fault:
+                raise
+            return NO_CAPACITY
 
     def _capacity(self, fstype: str, parameters: Mapping[str, str], *, block: bool, inline: bool) -> Capacity:
         return self._left(fstype, parameters, self._reserve(parameters, inline=inline), block=block)

@@ -16,7 +16,7 @@ class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename={"capac
 
     problem: why the pool cannot be read, "" when it can; the rest is empty then. abnormal: conditions of unhealthy
     volumes, by name. lacks: problems of a pool that can be read. inline: bytes of the inline capacity, those of
-    existing inline volumes included.
+    existing inline volumes included. unwritable: why the pool cannot write, and so offers no capacity.
     """
 
     pool: str
@@ -30,6 +30,7 @@ class PoolStatus(msgspec.Struct, frozen=True, omit_defaults=True, rename={"capac
     lacks: Sequence[str] = ()
     inline: int = 0
     trash: Sequence[PoolVolume] = ()
+    unwritable: str = ""
 
     @property
     def inline_reserved(self) -> int:
@@ -62,6 +63,7 @@ async def read(pool: Pool) -> PoolStatus:
             lacks=await pool.problems(),
             inline=pool.inline,
             trash=await pool.trash(),
+            unwritable=pool.probe.fault,
         )
     except TonnageError as failure:
         return PoolStatus(pool.name, pool.kind, problem=str(failure))

@@ -182,6 +182,21 @@ class DirectoryBackend(Backend):
             self.folder.largest = self.folder.directory.largest_file()
         self.contents.ready()
 
+    def probe(self) -> None:
+        """Write a file without a name; where the file system has none, nothing is known."""
+        with host_errors(f"{self.records.where}: cannot write"):
+            try:
+                fd = os.open(self.folder.path, os.O_TMPFILE | os.O_WRONLY, 0o600)
+            except OSError as failure:
+                if failure.errno in (errno.EOPNOTSUPP, errno.EISDIR):
+                    return
+                raise
+            try:
+                os.write(fd, b"\0")
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
     def _join(self) -> None:
         """Share the disk's free bytes with the other pools on it, unless overcommit= is unlimited."""
         if self.folder.bounds.ratio == float("inf"):

@@ -265,6 +265,23 @@ async def test_a_failure_is_told_and_tried_again(
     assert str(failure) in str([t for _, reason, t in await all_events() if reason == "ProvisioningFailed"])
 
 
+async def test_a_node_that_fails_again_and_again_gives_the_claim_back(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
+) -> None:
+    node = await make_node(pool=_Faulty(*(HostError("no loop device") for _ in range(3))))
+    await make_claim("data", "4Gi", storageClassName="late")
+    await node.select("data")
+
+    async def is_given_back() -> bool:
+        return names.SELECTED_NODE not in (await node.claim("data")).metadata.annotations
+
+    await eventually(is_given_back)
+    (text,) = [text for _, reason, text in await all_events() if reason == "Rescheduled"]
+    assert text == "node node-1 cannot make the volume: no loop device; rescheduling"
+    await node.select("data")
+    await eventually(lambda: node.is_bound("data"))
+
+
 async def test_calls_that_fail_are_at_most_a_minute_apart(make_node: MakeNode, make_claim: MakeClaim) -> None:
     pool = _Faulty(*(BusyError("in use") for _ in range(10)))
     node = await make_node(pool=pool)

@@ -293,6 +293,7 @@ class ControllerService:
             block, fstype = use.block, use.fstype
         fstype = choose_fstype(selection.pool, fstype, selection.fstype, block=block)
         inline = request.parameters.get(names.PARAM_INLINE) == "true"
+        await selection.pool.probe.run_if_due()
         return _response(
             await selection.pool.capacity_for(selection.parameters, fstype=fstype, block=block, inline=inline)
         )

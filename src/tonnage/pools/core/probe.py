@@ -1,0 +1,93 @@
+"""Whether a pool can write: a pool whose disk is dead or read-only offers no capacity until a write succeeds again.
+
+It is tried when a creation has failed, and now and then while somebody asks for the capacity. While it fails, the pool
+tries by itself, less and less often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import Clock
+from tonnage.aio.tasks import Background
+from tonnage.errors import ExhaustedError, TonnageError
+
+PoolFault = Callable[[str, str], None]
+"""Called with the name of a pool and why it cannot write, "" when it can again."""
+log = logging.getLogger(__name__)
+EVERY = 60.0
+"""Seconds between two tries while the pool can write, if somebody asks for its capacity."""
+PATIENCE = 20.0
+"""Seconds after which a write that has not ended counts as failed: the disk hangs."""
+_SOONEST, _LATEST = 1.0, 60.0
+
+
+class WriteProbe:
+    """Tries to write to one pool.
+
+    write: makes something and removes it. changed: called when the fault appears, changes, or is gone.
+    """
+
+    def __init__(self, name: str, write: Callable[[], Awaitable[None]], clock: Clock) -> None:
+        self.fault = ""
+        """Why the pool cannot write, "" while it can."""
+        self.changed: Callable[[], None] = lambda: None
+        self._name, self._write, self._clock = name, write, clock
+        self._tried = clock.monotonic()
+        self._try: asyncio.Task[None] | None = None
+        self._background = Background(f"probe {name}")
+        self._recovery: asyncio.Task[None] | None = None
+
+    def check(self) -> None:
+        """Raises ExhaustedError while the pool cannot write: another node may have room."""
+        if self.fault:
+            raise ExhaustedError(
+                f"pool {self._name!r} makes no volumes: it cannot write: {self.fault}; look at its disk (dmesg)"
+            )
+
+    async def run_if_due(self) -> None:
+        """Try to write, if the last try is long ago."""
+        if not self.fault and self._clock.monotonic() >= self._tried + EVERY:
+            await self.run()
+
+    async def run(self) -> None:
+        """Try to write; callers at the same time share the try, and one that hangs is not begun again."""
+        if self._try is None or self._try.done():
+            self._try = self._background.start(self._write_once())
+        done, _ = await asyncio.wait([self._try], timeout=PATIENCE)
+        if not done:
+            self._set(f"a write has not ended for {PATIENCE:.0f} s")
+
+    async def _write_once(self) -> None:
+        try:
+            await self._write()
+        except TonnageError as failure:
+            self._set(str(failure))
+        else:
+            self._set("")
+        self._tried = self._clock.monotonic()
+
+    def _set(self, fault: str) -> None:
+        if fault == self.fault:
+            return
+        was, self.fault = self.fault, fault
+        if fault:
+            log.error("pool cannot write, it offers no capacity pool=%s error=%s", self._name, fault)
+        else:
+            log.warning("pool can write again pool=%s", self._name)
+        self.changed()
+        if fault and not was:
+            self._recovery = self._background.start(self._recover())
+
+    async def _recover(self) -> None:
+        backoff = Backoff(initial=_SOONEST, maximum=_LATEST)
+        while self.fault:
+            await self._clock.sleep(backoff.next(""))
+            await self.run()
+
+    async def close(self) -> None:
+        """Try no more. Idempotent."""
+        await self._background.close()
