@@ -50,7 +50,7 @@ from tonnage.pools.base.reservation import HUGE, LARGEST, SHARED_DISKS, Disks, S
 from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob, Medium, medium_of, wipe
 from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
-from tonnage.pools.directory.directory import LOST, Directory
+from tonnage.pools.directory.directory import Directory
 from tonnage.pools.directory.erase_queue import Erasures
 from tonnage.pools.directory.snapshots import Snapshots
 from tonnage.pools.fs.formats import BLOCK, Format, enlarged, form_for, length_of
@@ -347,6 +347,8 @@ class DirectoryBackend(Backend):
 
     def check_create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> None:
         self.folder.directory.check_place()
+        if request.name not in self.records.volumes:  # trash of that name goes before
+            self.folder.directory.check_free(request.name, self.folder.suffix)
         record = self._new_record(request, want, origin)
         self._check_disk(self.folder.content(record.name), self.contents.claim(record)[0], [(record, origin)])
 
@@ -379,6 +381,7 @@ class DirectoryBackend(Backend):
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         self.records.check_damaged(request.name)
         self.folder.directory.check_place()
+        self.folder.directory.check_free(request.name, self.folder.suffix)
         record = self._new_record(request, want, origin)
         content = self.folder.content(record.name)
         self.records.reserve(record.name, record.size)
@@ -469,9 +472,7 @@ class DirectoryBackend(Backend):
         for aside in directory.all_deleted(name, self.folder.suffix):
             self.contents.remove(aside)
         if os.path.lexists(content):
-            if not directory.is_begun(name):
-                self.records.damaged[name] = f"{LOST} {content}"
-                self.records.check_damaged(name)
+            directory.check_free(name, self.folder.suffix)
             self.mounts.check_unused(name)
             self.contents.remove(content)
         directory.finish(name)
@@ -606,6 +607,7 @@ class DirectoryBackend(Backend):
     def _begin_snapshot(self, wanted: SnapshotRequest, undo: ExitStack) -> tuple[VolumeRecord, VolumeRecord, Path]:
         """Reserve the bytes of a snapshot; return its record, its volume's, and where its content is to be."""
         self.folder.directory.check_place()
+        self.folder.snapshots.directory.check_free(wanted.name, self.folder.suffix)
         origin, content = self.record(wanted.volume), self.folder.snapshots.content(wanted.name)
         held = self.contents.held(self.folder.content(wanted.volume))
         record = self._snapshot_of(origin, wanted.name, wanted.owner, held)

@@ -379,6 +379,15 @@ class Directory:
 
     # Content without a record
 
+    def check_free(self, name: str, suffix: str) -> None:
+        """Raises HostError when there is content of that name already, and no failed call has left it."""
+        content = self.path / f"{name}{suffix}"
+        if os.path.lexists(content) and not self.is_begun(name):
+            raise HostError(
+                f"{content} has no record, nothing was touched: it may be a volume whose record is lost, then put a"
+                " copy of that back and restart the driver; if it is not needed, remove it"
+            )
+
     def begin(self, name: str) -> None:
         """Mark content as being made, before any of it is there. Idempotent. Raises ExhaustedError, HostError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
