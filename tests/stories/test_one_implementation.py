@@ -105,9 +105,10 @@ _ONCE = ("GetPluginCapabilities", "ControllerGetCapabilities", "NodeGetInfo")
 def _shared(lines: Sequence[str]) -> list[str]:
     """The lines without what may differ: the owner, the mark of ephemeral volumes, the PersistentVolume's finalizer.
 
-    Capacity is left out: it is published for a node, whatever its volumes are.
+    Capacity is left out, and the agent's mark in its Node: they are a node's, whatever its volumes are.
     """
     lines = [line for line in lines if not line.startswith(_ONCE) and "csistoragecapacities" not in line]
+    lines = [line for line in lines if not line.startswith("PATCH /api/v1/nodes/")]
     lines = [line for line in lines if line != _FINALIZER_REMOVED]
     patterns = (r'"ownerReferences":\[[^]]*\]', rf',"finalizers":\["{re.escape(names.PROVISIONER_FINALIZER)}"\]')
     for pattern in (*patterns, r'(?<=tonnage.dev/ephemeral")(:| value: )"(true|false)"'):

@@ -45,7 +45,7 @@ from tonnage.node.config.agent import AgentConfig
 from tonnage.node.deletions import Deletions
 from tonnage.node.growth import VolumeGrowth
 from tonnage.node.health import POLLS, VolumeHealth
-from tonnage.node.history import History
+from tonnage.node.history import ApiHistory
 from tonnage.node.orphans import Sweep
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner
@@ -218,7 +218,7 @@ class NodeAgent:
         faults = ClassErrorEvents(self._events, scope, clock)
         self.readings = Readings(drivers, classes, ledger, faults, clock, poll=config.poll)
         volumes = informers.of(VOLUMES, labels=scope.selector).cache
-        self.history = History(client, self._events, clock, scope, volumes, config.state)
+        self.history = ApiHistory(client, self._events, clock, scope, volumes, config.state)
         self.context = NodeContext(
             client,
             self._events,

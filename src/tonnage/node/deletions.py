@@ -1,6 +1,6 @@
 """All that the agent deletes goes through here: with its proof, and one line in the log that can be read a year later.
 
-Nothing is deleted while the API server may be in an older state than this node has seen (history.py). docs/design.md
+Nothing is deleted while the API server may be in an older state than this node has seen. docs/design.md
 lists who deletes what, on which proof.
 """
 
@@ -15,7 +15,7 @@ from tonnage.api.meta import KubeObject
 from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.types import ReclaimState
 from tonnage.kube.client import Client
-from tonnage.node.history import History
+from tonnage.node.history import ApiHistory
 
 log = logging.getLogger(__name__)
 NO_SECRETS: Mapping[str, str] = {}
@@ -28,7 +28,7 @@ class Deletions:
     UnavailableError.
     """
 
-    def __init__(self, client: Client, history: History) -> None:
+    def __init__(self, client: Client, history: ApiHistory) -> None:
         self._client, self._history = client, history
 
     async def keeps_unused(self, driver: DriverInfo, volume: str, *, copies: bool) -> str:

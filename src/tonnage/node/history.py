@@ -26,7 +26,6 @@ from pathlib import Path
 import msgspec
 
 from tonnage.aio.clock import Clock
-from tonnage.aio.tasks import SharedRead
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolume
 from tonnage.api.kinds import NODES, VOLUMES
@@ -38,6 +37,7 @@ from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
 from tonnage.observe import metrics
 from tonnage.pools.base import record as records
+from tonnage.pools.base.threads import Threads
 
 log = logging.getLogger(__name__)
 FILE = "api-history"
@@ -64,7 +64,7 @@ class _Seen(msgspec.Struct, frozen=True):
     version: int = records.FORMAT
 
 
-class History:
+class ApiHistory:
     """The marks of one node. state: the folder of the file; None keeps the marks in memory only."""
 
     def __init__(  # what it reads, writes and tells
@@ -84,28 +84,47 @@ class History:
         self._may_mark = True
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
-        self._reads = SharedRead(self._check_node)
+        self._threads = Threads(f"history {scope.node}", 1)  # a write ends although the agent does not wait for it
+        self._begun = self._ended = 0
+        self._outcome: TonnageError | None = None
         volumes.on_change(self._volume_changed)
 
     async def run(self) -> None:
         """Look at the Node at the start, and mark it again while volumes are made, until cancelled."""
-        while True:
-            try:
-                await self.check()
-                await self._renew()
-            except TonnageError as failure:
-                log.warning("API server's history not looked at node=%s error=%s", self._node, failure)
-                self._changed.set()
-            await self._changed.wait()
-            await self._clock.sleep(EVERY)
-            self._changed.clear()
+        try:
+            while True:
+                await self._look()
+                await self._changed.wait()
+                await self._clock.sleep(EVERY)
+                self._changed.clear()
+        finally:
+            self._threads.close()
+
+    async def _look(self) -> None:
+        try:
+            await self.check()
+            await self._renew()
+        except TonnageError as failure:
+            log.warning("API server's history not looked at node=%s error=%s", self._node, failure)
+            self._changed.set()
 
     async def check(self) -> None:
         """Raises PreconditionError where the API server's state is older than what this node has seen, or may be.
 
-        Reads the Node; callers at the same time share the read. Raises ApiError, UnavailableError.
+        Reads the Node; callers that wait for the same read share it. Raises ApiError, UnavailableError.
         """
-        await self._reads.get(self._node)
+        asked = self._begun
+        async with self._lock:
+            if self._ended <= asked:  # no read has begun since, and ended
+                self._begun += 1
+                try:
+                    await self._check_node()
+                    self._outcome = None
+                except TonnageError as failure:
+                    self._outcome = failure
+                self._ended = self._begun
+            if self._outcome is not None:
+                raise self._outcome
 
     async def has_seen(self, volume: str) -> bool:
         """Return whether the API server's state is later than one that had this PersistentVolume. Raises as check()."""
@@ -126,15 +145,14 @@ class History:
             if node is not None and node.metadata.uid == self._seen.node and _mark(node) == self._seen.mark:
                 await self._write(node, before=now)
 
-    async def _check_node(self, name: str) -> None:
-        async with self._lock:
-            node = await find(self._client, NODES, name)
-            if node is None:
-                raise PreconditionError(f"node {name} has no Node object: nothing is deleted until it has one")
-            await self._load()
-            if not self._is_known(node):
-                await self._load(again=True)  # another agent of this node may have written it
-            await self._judge(node, self._seen)
+    async def _check_node(self) -> None:
+        node = await find(self._client, NODES, self._node)
+        if node is None:
+            raise PreconditionError(f"node {self._node} has no Node object: nothing is deleted until it has one")
+        await self._load()
+        if not self._is_known(node):
+            await self._load(again=True)  # another agent of this node may have written it
+        await self._judge(node, self._seen)
 
     def _is_known(self, node: Node) -> bool:
         seen = self._seen
@@ -191,12 +209,12 @@ class History:
 
     async def _load(self, *, again: bool = False) -> None:
         if self._state is not None and (again or not self._loaded):
-            self._seen = await asyncio.to_thread(_read, self._state / FILE)
+            self._seen = await self._threads.run(_read, self._state / FILE)
         self._loaded = True
 
     async def _save(self, seen: _Seen) -> None:
         if self._state is not None:
-            await asyncio.to_thread(_write, self._state / FILE, seen)
+            await self._threads.run(_write, self._state / FILE, seen)
         self._seen = seen
 
 

@@ -30,7 +30,7 @@ from tonnage.csi.client.types import CreatedVolume
 from tonnage.errors import PreconditionError, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.node.config.agent import AgentConfig
-from tonnage.node.history import History
+from tonnage.node.history import ApiHistory
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner
 from tonnage.observe import metrics
@@ -99,7 +99,7 @@ class Sweep:
     It runs at start, after want(), and at intervals. want() reports that a PV vanished.
     """
 
-    def __init__(self, node: NodeContext, config: AgentConfig, provisioner: Provisioner, history: History) -> None:
+    def __init__(self, node: NodeContext, config: AgentConfig, provisioner: Provisioner, history: ApiHistory) -> None:
         self._history, self._deletions = history, node.deletions
         self._client, self._events, self._clock = node.client, node.events, node.clock
         self._scope, self._drivers = node.scope, node.drivers

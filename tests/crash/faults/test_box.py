@@ -264,11 +264,10 @@ def test_a_full_disk_refuses_writes_and_loses_nothing(make_cluster: Callable[...
     cluster.data = small / "data"
     cluster.up()
     cluster.kubectl("create", "-f", "-", stdin="apiVersion: v1\nkind: ConfigMap\nmetadata: {name: before}\n")
-    with open(small / "ballast", "wb") as ballast:
+    with open(small / "ballast", "wb", buffering=0) as ballast:
         try:
             while True:
                 ballast.write(b"x" * 65536)
-                ballast.flush()
         except OSError:
             pass
     big = "x" * 500_000

@@ -27,7 +27,7 @@ from tonnage.claims.node_scope import NodeScope
 from tonnage.errors import PreconditionError
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client
-from tonnage.node.history import FILE, History, _read
+from tonnage.node.history import FILE, ApiHistory, _read
 from tonnage.testing.clock import ManualClock
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class _World:
         self.step()
 
 
-class _Agent(History):
+class _Agent(ApiHistory):
     """The history of an agent that may be killed around the writes of its file."""
 
     def __init__(self, world: _World, state: Path, seen: Sequence[str]) -> None:

@@ -161,7 +161,7 @@ async def _end_failed(node: NodeContext, uid: str, creation: Creation, failure: 
         raise failure  # repeated until the outcome is known, even if the claim is deleted
     state = node.table.of(uid)
     state.failures = state.failures + 1 if failure.code is Code.INTERNAL else 0
-    is_of_node = state.failures >= MOST_FAILURES and creation.driver.default_pool
+    is_of_node = state.failures >= MOST_FAILURES and bool(creation.driver.default_pool)
     node.ledger.failed(uid, refused=failure.exhausted or failure.infeasible or is_of_node)
     state.end()
     node.readings.want(creation.driver.name)
