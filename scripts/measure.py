@@ -37,6 +37,8 @@ NAMES = {
 }  # fmt: skip
 """Words that no name in code has as a part."""
 TESTED_BY = {
+    "box/kubelet/containers/start/machine_code.py": "tests/unit/box/kubelet/containers/start/test_program.py",
+    "pools/static/content.py": "tests/unit/pools/static/test_amnesia.py",
     "node/provisioner/populator.py": "tests/unit/node/test_populator_library.py",
     "cli/demo.py": "tests/unit/cli/test_main.py::test_the_story_holds_without_root",
     "controller/attach/comparison.py": "tests/unit/controller/attach/test_attacher.py"

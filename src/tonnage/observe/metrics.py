@@ -28,7 +28,7 @@ API_OBJECTS = Gauge("tonnage_apiserver_objects", "Objects stored, by resource.",
 RECONCILES = Counter("tonnage_reconciles", "Reconciliations, by controller and result.", ["controller", "result"])
 BUSY = Counter(
     "tonnage_reconciles_busy",
-    "Reconciliations that kept all others of the process waiting for longer than a second, by controller. The log "
+    "Reconciliations that delayed all others of the process for longer than a second, by controller. The log "
     "names their keys.",
     ["controller"],
 )

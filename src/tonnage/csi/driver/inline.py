@@ -138,7 +138,7 @@ class Inline:
 
 
 def _check_allowed(attributes: Iterable[str]) -> None:
-    """Reject what only a class may say, whoever may write pods. Raises InvalidError."""
+    """Reject what only a class may say, not everybody who may write pods. Raises InvalidError."""
     for key in sorted(attributes):
         if key == SOURCE:
             raise InvalidError(f"volumeAttributes: {SOURCE!r}: an inline volume begins empty: use a claim to fill it")

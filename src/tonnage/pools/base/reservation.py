@@ -206,7 +206,7 @@ class SharedDisk:
         )
 
     def _obtainable(self) -> int:
-        """The most bytes that can be allocated once all trash is evicted, those that are kept for root included."""
+        """The most bytes that can be allocated once all trash is evicted, those that are reserved for root included."""
         found = os.statvfs(self._path)
         for_root = max(0, found.f_bfree - found.f_bavail) * found.f_frsize
         return self.free() + DISK_RESERVE + for_root + self._trash_bytes()

@@ -23,10 +23,9 @@ import msgspec
 
 from tonnage.aio.clock import Clock
 from tonnage.api.pods import Pod, VolumeMount
-from tonnage.box.kubelet.containers import context, env, exec_process, rootfs, seccomp, start_program, termination
+from tonnage.box.kubelet.containers import context, env, exec_process, rootfs, seccomp, termination
 from tonnage.box.kubelet.containers.exec_process import CommandStarter
 from tonnage.box.kubelet.containers.log_writer import LogFile, LogPump
-from tonnage.box.kubelet.containers.machine_code import MACHINES
 from tonnage.box.kubelet.containers.paths import Paths, component
 from tonnage.box.kubelet.containers.process import (
     ROOT,
@@ -42,7 +41,9 @@ from tonnage.box.kubelet.containers.process import (
 from tonnage.box.kubelet.containers.rootfs import Bind
 from tonnage.box.kubelet.containers.runtime import ContainerSpec, FoundProcess, Mounted, OnExit, RunningContainer
 from tonnage.box.kubelet.containers.spawn import ContainerPrograms, spawn
-from tonnage.box.kubelet.containers.start_program import StartPlan
+from tonnage.box.kubelet.containers.start import program
+from tonnage.box.kubelet.containers.start.machine_code import MACHINES
+from tonnage.box.kubelet.containers.start.program import StartPlan
 from tonnage.box.kubelet.containers.stdio import Stdio
 from tonnage.box.kubelet.folder import make_folder, names, remove_tree
 from tonnage.box.kubelet.images import image_root, image_user
@@ -252,9 +253,9 @@ class _Command(NamedTuple):
     failure: str = ""
 
     def starter(self, *, terminal: bool) -> bytes:
-        """The program that bwrap runs, which becomes the user and then the command. Raises as start_program.build."""
+        """The program that bwrap runs, which becomes the user and then the command. Raises as program.build."""
         who, path = self.who, self.variables["PATH"]
-        return start_program.build(
+        return program.build(
             StartPlan(who.uid, who.gid, who.groups, self.argv, path, folder=self.working_dir, terminal=terminal)
         )
 

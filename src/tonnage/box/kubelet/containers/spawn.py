@@ -99,7 +99,7 @@ def _put(child: subprocess.Popen[bytes], group: Cgroup) -> None:
 
 
 def _in_memory(data: bytes, *, executable: bool = False) -> int:
-    """A descriptor of options, a filter or a program, which nobody can change any more."""
+    """A descriptor of options, a filter or a program, which cannot be changed any more."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         fd = os.memfd_create("options", flags | (_MFD_EXEC if executable else 0))

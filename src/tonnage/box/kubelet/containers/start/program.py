@@ -14,7 +14,7 @@ import termios
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tonnage.box.kubelet.containers.machine_code import Assembler, OnStack, assembler
+from tonnage.box.kubelet.containers.start.machine_code import Assembler, OnStack, assembler
 from tonnage.host.encoding import encode
 
 _CAPABILITY_VERSION = 0x20080522

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.kubelet.containers.machine_code import MACHINES
-from tonnage.box.kubelet.containers.start_program import StartPlan, build
+from tonnage.box.kubelet.containers.start.machine_code import MACHINES
+from tonnage.box.kubelet.containers.start.program import StartPlan, build
 from tonnage.errors import InvalidError, UnsupportedError
 
 PLAN = StartPlan(1234, 55, (77, 88), ["foo", "a"], "/usr/bin:relative:/sbin", folder="/work", terminal=True)

@@ -109,7 +109,7 @@ class Assembler(ABC):
     _if_not_less: bytes
     _compare_to_zero: bytes
     _target: bytes
-    """Room for a jump's target behind its instruction."""
+    """Space for a jump's target behind its instruction."""
 
     @abstractmethod
     def clear_word(self, offset: int) -> None:
@@ -185,7 +185,7 @@ class _Arm64(Assembler):
     _compare_to_zero = struct.pack("<I", 0xF100001F)
     _target = b""
     _B, _B_EQ, _B_GE = 0x14000000, 0x54000000, 0x5400000A
-    _SCRATCH, _KEPT, _NUMBER, _SP = 9, 19, 8, 31
+    _SCRATCH, _ERROR, _NUMBER, _SP = 9, 19, 8, 31
 
     def _word(self, instruction: int) -> None:
         self._code += struct.pack("<I", instruction)
@@ -231,10 +231,10 @@ class _Arm64(Assembler):
         self._word(0xB900013F)  # str wzr, [x9]
 
     def keep_error(self, errno: int) -> None:
-        self._load(self._KEPT, -errno & (1 << 64) - 1)
+        self._load(self._ERROR, -errno & (1 << 64) - 1)
 
     def recall_error(self) -> None:
-        self._word(0xAA0003E0 | self._KEPT << 16)  # mov x0, x19
+        self._word(0xAA0003E0 | self._ERROR << 16)  # mov x0, x19
 
     def _aim(self, at: int, distance: int) -> None:
         (instruction,) = struct.unpack_from("<I", self._code, at)
