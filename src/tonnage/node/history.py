@@ -44,15 +44,15 @@ FILE = "api-history"
 """Name of the file in the driver's state."""
 EVENT = "ApiServerWentBack"
 _FORBIDDEN = 403
-EVERY = 600.0
-"""Seconds between two marks while volumes are made: each is a write of the Node, which many watch."""
+SOON, EVERY = 30.0, 600.0
+"""Seconds until a new volume is marked, and between two marks: each is a write of the Node, which many watch."""
 
 
 class _Seen(msgspec.Struct, frozen=True):
     """The file. node: uid of the Node object. mark: what its annotation is, or former while the mark is not confirmed.
 
-    volumes: PersistentVolumes of ephemeral claims that were there when the mark was written. stopped: why nothing may
-    be deleted, "" otherwise.
+    volumes: PersistentVolumes that were there when the mark was written. stopped: why nothing may be deleted, ""
+    otherwise.
     """
 
     node: str
@@ -85,6 +85,7 @@ class ApiHistory:
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._threads = Threads(f"history {scope.node}", 1)  # a write ends although the agent does not wait for it
+        self._marked = float("-inf")  # monotonic time of the last mark for volumes
         self._begun = self._ended = 0
         self._outcome: TonnageError | None = None
         volumes.on_change(self._volume_changed)
@@ -95,7 +96,7 @@ class ApiHistory:
             while True:
                 await self._look()
                 await self._changed.wait()
-                await self._clock.sleep(EVERY)
+                await self._clock.sleep(max(SOON, self._marked + EVERY - self._clock.monotonic()))
                 self._changed.clear()
         finally:
             self._threads.close()
@@ -132,18 +133,19 @@ class ApiHistory:
         return self._seen is not None and self._seen.confirmed and volume in self._seen.volumes
 
     def _volume_changed(self, _old: PersistentVolume | None, new: PersistentVolume | None) -> None:
-        if new is not None and _is_ephemeral(new) and not (self._seen and new.metadata.name in self._seen.volumes):
+        if new is not None and not (self._seen and new.metadata.name in self._seen.volumes):
             self._changed.set()
 
     async def _renew(self) -> None:
         """Mark the Node again, if there are volumes that the last mark does not prove."""
         async with self._lock:
-            now = sorted(volume.metadata.name for volume in self._volumes if _is_ephemeral(volume))
+            now = sorted(volume.metadata.name for volume in self._volumes)
             if self._seen is None or self._seen.stopped or set(now) <= set(self._seen.volumes):
                 return
             node = await find(self._client, NODES, self._node)
             if node is not None and node.metadata.uid == self._seen.node and _mark(node) == self._seen.mark:
                 await self._write(node, before=now)
+                self._marked = self._clock.monotonic()
 
     async def _check_node(self) -> None:
         node = await find(self._client, NODES, self._node)
@@ -225,10 +227,6 @@ def _is_unmarked(node: Node, seen: _Seen) -> bool:
 
 def _mark(node: Node) -> str:
     return node.metadata.annotations.get(names.HISTORY, "")
-
-
-def _is_ephemeral(volume: PersistentVolume) -> bool:
-    return volume.spec.csi is not None and volume.spec.csi.volume_attributes.get(names.PARAM_EPHEMERAL) == "true"
 
 
 def _older(node: Node, seen: _Seen) -> str:

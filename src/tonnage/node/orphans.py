@@ -56,15 +56,18 @@ class Verdict(Enum):
     """Too young: a later sweep judges it."""
     FOREIGN = "foreign"
     """Belongs to another cluster."""
+    UNSENT = "unsent"
+    """Its claim waits, but not here: the sweep deletes it if no pod ever had it. Else the claim may come back."""
     LEFTOVER = "leftover"
-    """No claim needs it: the sweep deletes it, if no pod ever had it."""
+    """Its claim got another one elsewhere: the sweep deletes it, if no pod ever had it."""
     GONE = "gone"
     """Its ephemeral claim is gone: the sweep deletes it also after use, if it is proven that the claim was there."""
     ORPHAN = "orphan"
     """May hold data of a user: it stays."""
 
 
-_NEEDLESS = (Verdict.LEFTOVER, Verdict.GONE)
+_NEEDLESS = (Verdict.UNSENT, Verdict.LEFTOVER, Verdict.GONE)
+_ORPHANED = (Verdict.ORPHAN, Verdict.LEFTOVER, Verdict.GONE)
 
 
 @dataclass(frozen=True)
@@ -166,7 +169,7 @@ class Sweep:
             found.again |= verdict is Verdict.YOUNG
             if verdict in _NEEDLESS and await self._may_delete(volume, driver, verdict):
                 leftovers.append(volume)
-            elif verdict in (Verdict.ORPHAN, *_NEEDLESS) and not await self._has_pv(volume, driver):
+            elif verdict in _ORPHANED and not await self._has_pv(volume, driver):
                 found.orphans.append(Orphan(driver.name, volume.id, volume.size, _claim_of(volume)))
         if await self._is_much(driver, listed, leftovers):
             found.asked = [v.id for v in leftovers]
@@ -214,7 +217,7 @@ class Sweep:
             found = await find(self._client, VOLUMES, claim.spec.volume_name) if goes_with_pod else None
             return Verdict.LEFTOVER if found is not None and not driver.reaches(found) else Verdict.ORPHAN
         sent_here = claim.metadata.annotations.get(names.SELECTED_NODE) == self._scope.node
-        return Verdict.WANTED if sent_here else Verdict.LEFTOVER
+        return Verdict.WANTED if sent_here else Verdict.UNSENT
 
     async def _may_delete(self, volume: CreatedVolume, driver: DriverInfo, verdict: Verdict) -> bool:
         """Return whether a needless volume may be deleted: by its record, or by the API server's history."""
