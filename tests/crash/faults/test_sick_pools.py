@@ -197,7 +197,8 @@ async def test_a_disk_that_dies_while_in_use(node: Node, client: FullCsiClient, 
 
     failure = await refused(client.delete_volume(volume), Code.INTERNAL)
     assert failure.message
-    await refused(node.create("w"), Code.INTERNAL)
+    await refused(node.create("w"), Code.RESOURCE_EXHAUSTED, "it cannot write: ", "Input/output error")
+    assert await node.gauge("tonnage_pool_up") == 0
     assert (await client.get_volume(volume))[1].abnormal
     assert await _listed(client) == {volume}, "a volume that could not be deleted is said to be gone"
     assert await node.gauge("tonnage_pool_abnormal_volumes") == 1
@@ -230,7 +231,7 @@ async def test_a_read_only_disk(node: Node, refused: Refused) -> None:
         node.disk.set_readonly()  # of a btrfs image the disk is in use by it
         async with node.client as client:
             await refused(client.delete_volume(volume), Code.INTERNAL, "Read-only file system")
-            await refused(node.create("w"), Code.INTERNAL, "Read-only file system")
+            await refused(node.create("w"), Code.RESOURCE_EXHAUSTED, "it cannot write: ", "Read-only file system")
             assert await _listed(client) == {volume}
             condition = (await client.get_volume(volume))[1]
             assert condition.abnormal

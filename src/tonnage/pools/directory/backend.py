@@ -33,8 +33,10 @@ from tonnage.errors import (
     UnavailableError,
     UnsupportedError,
     host_errors,
+    ignore_errno,
 )
 from tonnage.host import tree
+from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import (
     Capacity,
     Erasure,
@@ -183,19 +185,18 @@ class DirectoryBackend(Backend):
         self.contents.ready()
 
     def probe(self) -> None:
-        """Write a file without a name; where the file system has none, nothing is known."""
-        with host_errors(f"{self.records.where}: cannot write"):
-            try:
-                fd = os.open(self.folder.path, os.O_TMPFILE | os.O_WRONLY, 0o600)
-            except OSError as failure:
-                if failure.errno in (errno.EOPNOTSUPP, errno.EISDIR):
-                    return
-                raise
-            try:
-                os.write(fd, b"\0")
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        """Write a file without a name; where the file system has none, nothing is known.
+
+        A full disk is no fault: trash makes way there.
+        """
+        what = f"{self.records.where}: cannot write"
+        with (
+            host_errors(what),
+            ignore_errno(errno.ENOSPC, errno.EDQUOT, errno.EOPNOTSUPP, errno.EISDIR),
+            opened(self.folder.path, os.O_TMPFILE | os.O_WRONLY) as fd,
+        ):
+            os.write(fd, b"\0")
+            os.fsync(fd)
 
     def _join(self) -> None:
         """Share the disk's free bytes with the other pools on it, unless overcommit= is unlimited."""
