@@ -46,7 +46,7 @@ def size(fd: int) -> int:
 
 def find(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result | None:
     """os.stat() of path, None when nothing is there. Raises HostError for any other error."""
-    with host_errors(f"cannot look at {path}"), ignore_errno(*_NOTHING):
+    with host_errors(f"cannot look at {path}", advice="look at the kernel's log"), ignore_errno(*_NOTHING):
         return os.stat(path, follow_symlinks=follow)
     return None
 

@@ -6,7 +6,9 @@ So a pod cannot exchange it in between.
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import logging
 import os
 import re
 import struct
@@ -17,16 +19,22 @@ from pathlib import Path
 
 from tonnage.errors import HostError, PreconditionError, host_errors, ignore_errno
 from tonnage.host import libc, nofollow
-from tonnage.host.descriptor import closing
+from tonnage.host.descriptor import closing, opened
+
+log = logging.getLogger(__name__)
 
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 442
+_STATMOUNT = 457
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT = -100, 0x1000, 0x100, 0x800
+_AT_DONT_SYNC = 0x4000  # a server over the network or of FUSE is not asked, it may be gone
 _CLOEXEC, _TREE_CLONE, _MOVE_F_EMPTY, _MOVE_T_EMPTY = 1, 1, 4, 0x40
 _SET_FLAG, _SET_STRING, _CMD_CREATE = 0, 1, 6
 _MS_REMOUNT, _MS_BIND, _MS_PRIVATE = 32, 4096, 1 << 18
 _UMOUNT_NOFOLLOW, _MNT_DETACH = 8, 2
-_STATX_ATTR_MOUNT_ROOT = 0x2000
+_STATX_ATTR_MOUNT_ROOT, _STATX_MNT_ID_UNIQUE, _STATX_MNT_ID_AT = 0x2000, 0x4000, 144
+_STATMOUNT_OPTIONS, _STATMOUNT_STRINGS = 0x80, 512
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)  # such a path cannot be there
+_NO_MOUNT = (errno.EINVAL, *_NOTHING)
 
 _ATTRS = {"ro": (1, 1), "nosuid": (2, 2), "nodev": (4, 4), "noexec": (8, 8), "noatime": (0x10, 1024)}
 _ATTRS |= {"relatime": (0, 1 << 21), "strictatime": (0x20, 1 << 24), "nodiratime": (0x80, 2048)}
@@ -47,6 +55,12 @@ class Mount:
     options: str
     fstype: str
     source: str
+
+    @property
+    def number(self) -> int:
+        """The device number, as in os.stat()."""
+        major, _, minor = self.device.partition(":")
+        return os.makedev(int(major), int(minor))
 
 
 def mounts() -> Iterator[Mount]:
@@ -77,18 +91,68 @@ def _plain(field: str) -> str:
 def is_mount(path: str | os.PathLike[str]) -> bool:
     """Whether something is mounted exactly at path, bind mounts of the same file system included.
 
-    False where nothing is. A symlink at the end is not followed. Raises HostError.
+    False where nothing is. A symlink at the end is not followed. Also true where the file system that is mounted
+    answers with errors only. Raises HostError.
     """
-    answer = b""
-    with host_errors(f"cannot look at {path}"), ignore_errno(*_NOTHING):
-        answer = libc.statx(_AT_FDCWD, os.fsencode(path), _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT, 0)
-    if not answer:
-        return False
+    flags = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT | _AT_DONT_SYNC
+    try:
+        answer = libc.statx(_AT_FDCWD, os.fsencode(path), flags, 0)
+    except OSError as failure:
+        return failure.errno not in _NOTHING and at(path) is not None
     attributes, known = struct.unpack_from("=Q", answer, 8)[0], struct.unpack_from("=Q", answer, 56)[0]
     if known & _STATX_ATTR_MOUNT_ROOT:
         return bool(attributes & _STATX_ATTR_MOUNT_ROOT)
     real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # Linux before 5.8
     return any(mount.target == real for mount in mounts())
+
+
+def at(path: str | os.PathLike[str]) -> Mount | None:
+    """The topmost mount whose root is exactly at path, None for none. A symlink at the end is not followed.
+
+    By descriptors and the mount table alone, which know also a file system that has shut down. Raises HostError.
+    """
+    folder, name = os.path.split(os.fspath(path))
+    with host_errors(f"cannot look at {path}"), ignore_errno(*_NOTHING):
+        with opened(folder, os.O_PATH) as above, opened(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=above) as fd:
+            number = _mount_id(fd)
+            if number == _mount_id(above):
+                return None
+        return next((entry for entry in mounts() if entry.mount_id == number), None)
+    return None
+
+
+def _mount_id(fd: int) -> int:
+    """The number of an open file's mount. Unlike statx(2), this asks no file system. Raises OSError."""
+    text = Path(f"/proc/self/fdinfo/{fd}").read_text()
+    return int(next(line for line in text.splitlines() if line.startswith("mnt_id:")).partition(":")[2])
+
+
+def device_at(path: str | os.PathLike[str]) -> int:
+    """The device number of the file system at path, as in os.stat(); also of a mount that answers with errors only.
+
+    0 where neither is known. Raises HostError.
+    """
+    with suppress(OSError):
+        return os.stat(path).st_dev
+    entry = at(path)
+    return entry.number if entry is not None else 0
+
+
+def filesystem_options(path: str | os.PathLike[str]) -> frozenset[str]:
+    """The options that a file system itself shows for the mount at path, none on Linux before 6.10. Raises OSError."""
+    answer = libc.statx(_AT_FDCWD, os.fsencode(path), _AT_DONT_SYNC, _STATX_MNT_ID_UNIQUE)
+    if not struct.unpack_from("=I", answer)[0] & _STATX_MNT_ID_UNIQUE:
+        return frozenset()
+    number = struct.unpack_from("=Q", answer, _STATX_MNT_ID_AT)[0]
+    request = struct.pack("=IIQQ", 24, 0, number, _STATMOUNT_OPTIONS)  # struct mnt_id_req
+    buffer = ctypes.create_string_buffer(_STATMOUNT_STRINGS + 4096)
+    with ignore_errno(errno.ENOSYS, errno.EPERM):  # the latter from a sandbox
+        libc.syscall(_STATMOUNT, request, buffer, len(buffer), 0)
+    _, start, known = struct.unpack_from("=IIQ", buffer)
+    if not known & _STATMOUNT_OPTIONS:
+        return frozenset()
+    text = buffer.raw[_STATMOUNT_STRINGS + start :].partition(b"\0")[0]
+    return frozenset(os.fsdecode(text).split(","))
 
 
 @contextmanager
@@ -270,6 +334,7 @@ def _by_fd(fd: int) -> bytes:
 def umount(target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
     """Unmount the topmost mount at target; False when nothing is mounted there. Follows no symlink.
 
+    Never looks at what is mounted. Lazily at last, when the kernel refuses for another reason than that it is in use.
     Raises PreconditionError while it is in use or when there is a symlink on the way to it, HostError.
     """
     with host_errors(f"cannot unmount {target}"), ignore_errno(*_NOTHING), nofollow.parent(target) as (at, _):
@@ -280,12 +345,17 @@ def umount(target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
 def umount_in(at: int, target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
     """The same with an open descriptor of target's directory."""
     name = os.fsencode(nofollow.by_fd(at, os.path.basename(target)))
-    with host_errors(f"cannot unmount {target}"), ignore_errno(errno.EINVAL, *_NOTHING):
+    with host_errors(f"cannot unmount {target}"), ignore_errno(*_NO_MOUNT):
         try:
             libc.umount2(name, _UMOUNT_NOFOLLOW | (_MNT_DETACH if lazy else 0))
         except OSError as failure:
-            if failure.errno != errno.EBUSY:
+            if failure.errno == errno.EBUSY:
+                raise PreconditionError(
+                    f"{target} is in use: a process has a file or directory of it open"
+                ) from failure
+            if lazy or failure.errno in (errno.EPERM, *_NO_MOUNT):
                 raise
-            raise PreconditionError(f"{target} is in use: a process has a file or directory of it open") from failure
+            log.warning("cannot unmount, detaching target=%s error=%s", target, failure.strerror)
+            libc.umount2(name, _UMOUNT_NOFOLLOW | _MNT_DETACH)
         return True
     return False

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -74,7 +73,7 @@ def open_beneath(root: int, path: bytes, flags: int = os.O_PATH) -> int:
         finally:
             os.close(at)
         at = inner
-        if stat.S_ISLNK(os.fstat(at).st_mode):
+        if _is_link(at):
             os.close(at)
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
     with closing(at):
@@ -105,11 +104,19 @@ def _step_by_step(path: str | os.PathLike[str], flags: int) -> int:
             inner = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
             os.close(at)
             at = inner
-            if stat.S_ISLNK(os.fstat(at).st_mode):
+            if _is_link(at):
                 raise _symlink(path, OSError(errno.ELOOP, os.strerror(errno.ELOOP)))
         return os.open(f"/proc/self/fd/{at}", flags & ~os.O_NOFOLLOW)  # the very one, whatever is at its path by now
     finally:
         os.close(at)
+
+
+def _is_link(fd: int) -> bool:
+    """Whether a file that was opened with O_PATH is a symlink. Unlike fstat(2), this asks no file system."""
+    with suppress(OSError):
+        os.readlink("", dir_fd=fd)
+        return True
+    return False
 
 
 def _symlink(path: str | os.PathLike[str], failure: OSError) -> Exception:

@@ -38,6 +38,7 @@ _RELEASE, _FSYNC, _FLUSH, _INIT, _ACCESS, _INTERRUPT, _DESTROY, _BATCH_FORGET, _
     42,
     43,
 )
+_OPENDIR, _READDIR, _RELEASEDIR = 27, 28, 29
 _DIRECT_IO, _PUNCH, _ZERO = 1, 2, 16
 _MOST = 1024**2  # bytes of a write
 _FOREVER = 2**31
@@ -104,11 +105,15 @@ class Disk:
         The connection ends with its server. Never by its number: that is given to the next disk, of another test, once
         this one is unmounted.
         """
+        self.kill()
+        mount.umount(self._folder, lazy=True)
+
+    def kill(self) -> None:
+        """End its server. All that has it mounted gets ENOTCONN from then on. Idempotent."""
         if self._server:
             os.kill(self._server, signal.SIGKILL)
             os.waitpid(self._server, 0)
         self._server = 0
-        mount.umount(self._folder, lazy=True)
 
 
 def _serve(fd: int, content: Path, changes: Sequence[Event], log: Path | None) -> None:
@@ -175,8 +180,11 @@ class _Server:
         if code == _OPEN:
             return struct.pack("=QII", 0, _DIRECT_IO, 0)
         if code == _STATFS:
-            return struct.pack("=5Q4I24x", 0, 0, 0, 0, 0, BLOCK, 255, BLOCK, 0)
-        if code in (_RELEASE, _FLUSH, _ACCESS, _DESTROY):
+            blocks = len(self._memory) // BLOCK
+            return struct.pack("=5Q4I24x", blocks, blocks, blocks, 0, 0, BLOCK, 255, BLOCK, 0)
+        if code == _OPENDIR:
+            return struct.pack("=QII", 0, 0, 0)
+        if code in (_RELEASE, _FLUSH, _ACCESS, _DESTROY, _READDIR, _RELEASEDIR):  # a folder shows no name
             return b""
         return self._data(code, body)
 

@@ -22,7 +22,7 @@ class SingleWriters:
     def check(self, volume: str, target: Path, *, single: bool) -> None:
         """Raises PreconditionError when publishing the volume at target would violate a single-writer publication."""
         for other, other_single in self._targets.get(volume, {}).items():
-            if other != target and (single or other_single) and os.path.lexists(other):
+            if other != target and (single or other_single) and (mount.is_mount(other) or os.path.lexists(other)):
                 raise _published(volume, other)
 
     def check_mounts(self, volume: str, staging: Path, target: Path, *, home: Path | None = None) -> None:

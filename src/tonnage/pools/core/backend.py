@@ -36,6 +36,7 @@ from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, check_refused, c
 from tonnage.pools.base.record import Records, VolumeRecord
 from tonnage.pools.base.reservation import HUGE, LARGEST
 from tonnage.pools.core.wipe import EraseRecords
+from tonnage.pools.fs import shutdown
 from tonnage.pools.fs.formats import Format, form_of
 from tonnage.pools.fs.online import Freeze
 
@@ -166,12 +167,30 @@ class Mounts(ABC):
     def stats(self, record: VolumeRecord, path: Path) -> Stats:
         """Usage of the volume as mounted at path. Raises NotFoundError when it is not there."""
 
+    def places(self, records: Sequence[VolumeRecord]) -> Mapping[str, Path]:
+        """Where volumes are mounted on this node, one path each, for fault_at(); unused and raw block ones are missing.
+
+        Reads the table of mounts once, however many there are. Raises HostError.
+        """
+        return {}
+
+    def revive(self, record: VolumeRecord, staging: Path) -> None:
+        """Stage a volume again whose file system has shut down since: mounting repairs it.
+
+        A kubelet does not stage a volume again for its next pod while it has not unstaged it. Raises PreconditionError
+        while another pod has it, HostError.
+        """
+        if not record.block and (options := shutdown.options_of(staging)) is not None:
+            self.stage(record, staging, options)
+
     def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
         """Grow the file system at path (or the raw block device) to the expanded size; return its record. Idempotent.
 
         Raises NotFoundError, PreconditionError when it cannot grow while mounted.
         """
         self.stats(record, path)  # raises NotFoundError
+        if not record.block:
+            shutdown.check_answers(record.name, path, "cannot grow")
         return self.grow_used(record)
 
     def grow_used(self, record: VolumeRecord) -> VolumeRecord:

@@ -6,7 +6,8 @@ The node's part of such a back end: format once, stage, publish. Blocking.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from tonnage.host import filesystem, mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.backend import Mounts
-from tonnage.pools.fs import block_device, mounts, online
+from tonnage.pools.fs import block_device, mounts, online, shutdown
 
 log = logging.getLogger(__name__)
 NODE = "device"
@@ -54,6 +55,7 @@ class DeviceMounts(Mounts):
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
+        self._down = shutdown.ShutDowns()
 
     def check_unused(self, name: str) -> None:
         if self._devices.is_used(name):
@@ -62,10 +64,10 @@ class DeviceMounts(Mounts):
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
         """Format a volume once and mount it at path; attach raw block. Raises AlreadyExistsError, PreconditionError."""
         device = self._devices.bring_up(record)
-        if mount.is_mount(path):
-            if record.block or not block_device.is_mounted(device, path):
-                raise AlreadyExistsError(f"{path} is a mount of something else: unmount it first")
-        else:
+        is_there = mount.is_mount(path)
+        if is_there and (record.block or not block_device.is_mounted(device, path)):
+            raise AlreadyExistsError(f"{path} is a mount of something else: unmount it first")
+        if not is_there or self._down.release(record.name, path):
             mounts.make_directory(path)
             if record.state == "new":
                 self._devices.make_content(record, device)
@@ -76,6 +78,7 @@ class DeviceMounts(Mounts):
                 self.grown(record)
                 return
             block_device.mount_at(device, record, path, self._devices.mount_options(record, options))
+            self._down.staged(record.name, path)
         if record.pending and "ro" not in options:
             self._grow(record, device)
 
@@ -108,6 +111,7 @@ class DeviceMounts(Mounts):
 
     def unstage(self, name: str, path: Path) -> None:
         """Undo stage. Idempotent."""
+        self._down.unstaged(name, path)
         unstage(path)
 
     def unpublish(self, name: str, target: Path) -> None:
@@ -127,6 +131,7 @@ class DeviceMounts(Mounts):
         shows = block_device.is_shown if record.block else block_device.is_mounted
         if device is None or not shows(device, source):
             raise PreconditionError(f"{staging} shows something else than volume {name}")
+        self.revive(record, staging)
         if record.block and mount.is_mount(target):
             if not block_device.is_published(device, target, readonly=readonly):
                 raise AlreadyExistsError(
@@ -154,6 +159,15 @@ class DeviceMounts(Mounts):
         if not record.block:
             return block_device.is_mounted(device, path)
         return any(block_device.is_published(device, node, readonly=readonly) for readonly in (False, True))
+
+    def places(self, records: Sequence[VolumeRecord]) -> Mapping[str, Path]:
+        table, found = block_device.places(), dict[str, Path]()
+        for record in records:
+            if not record.block and (device := self._devices.device_of(record)) is not None:
+                number = os.makedev(*(block_device.number_of(device) or (0, 0)))
+                if number in table:
+                    found[record.name] = table[number]
+        return found
 
     def fault_at(self, record: VolumeRecord, path: Path) -> str:
         """The problem of a volume where it should be mounted, "" for none."""

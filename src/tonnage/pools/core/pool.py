@@ -760,6 +760,10 @@ class Pool:
         """Maximum number of volumes in this pool (loop, mapper or namespace limits), 0 for unlimited."""
         return await self._run(self.backend.limit)
 
+    async def places(self) -> Mapping[str, Path]:
+        """Where the volumes in use are mounted, one path each, for condition()."""
+        return await self._run(self.backend.mounts.places, list(self.backend.records.volumes.values()))
+
     async def condition(self, name: str, path: Path | None = None) -> VolumeCondition:
         """Condition of a volume, and of its mount at path if one is given.
 

@@ -71,9 +71,10 @@ async def read(pool: Pool) -> PoolStatus:
 
 async def _abnormal(pool: Pool, volumes: Sequence[PoolVolume]) -> dict[str, str]:
     found = {name: f"its record is damaged: {fault}" for name, fault in (await pool.damaged()).items()}
+    places = await pool.places()
     for volume in volumes:
         try:
-            condition = await pool.condition(volume.name)
+            condition = await pool.condition(volume.name, places.get(volume.name))
         except TonnageError as failure:  # deleted meanwhile, or the pool went
             found[volume.name] = str(failure)
             continue

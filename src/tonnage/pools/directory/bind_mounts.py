@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from tonnage.errors import (
     NotFoundError,
     PreconditionError,
     UnsupportedError,
-    host_errors,
 )
 from tonnage.host import mount, nofollow
 from tonnage.pools.base.contract import Stats
@@ -22,7 +20,7 @@ from tonnage.pools.base.parameters import BANDWIDTH, IOPS, MKFS_OPTIONS, SOURCE,
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.backend import Mounts
 from tonnage.pools.directory.backend import PoolFolder
-from tonnage.pools.fs import mounts
+from tonnage.pools.fs import mounts, online, shutdown
 from tonnage.pools.fs.formats import MI
 
 LEAST = MI
@@ -63,12 +61,20 @@ class BindMounts(Mounts):
             raise PreconditionError(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
 
     def shows(self, name: str, path: Path) -> bool:
-        """Whether the mount at path is of that volume. Raises HostError when that cannot be read: it may be."""
+        """Whether the mount at path is of that volume, by the mount table where the file system does not answer.
+
+        Raises HostError when that cannot be read: it may be.
+        """
         if not mount.is_mount(path):
             return False
-        with host_errors(f"cannot see what {path} shows"), suppress(FileNotFoundError):
-            return os.path.samestat(os.stat(self._folder.content(name)), os.stat(path))
-        return False
+        content = self._folder.content(name)
+        try:
+            return os.path.samestat(os.stat(content), os.stat(path))
+        except FileNotFoundError:
+            return False
+        except OSError:
+            entry = mount.at(path)
+            return entry is not None and os.path.basename(entry.root) == content.name
 
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
         """Bind-mount the directory of a volume. Idempotent."""
@@ -84,6 +90,7 @@ class BindMounts(Mounts):
         else:
             mounts.make_directory(path)
             mount.bind(self._folder.content(name), path, options=("nodev", *options))
+        shutdown.check_answers(name, path, "cannot be staged")
         self._shown.setdefault(name, set()).add(path)
 
     def unstage(self, name: str, path: Path) -> None:
@@ -96,6 +103,7 @@ class BindMounts(Mounts):
         name = record.name
         if not self.shows(name, staging):
             raise PreconditionError(f"volume {name} is not staged at {staging}: stage it first")
+        shutdown.check_answers(name, staging, "cannot be published")
         mounts.publish(staging, target, block=False, readonly=readonly)
         self._shown.setdefault(name, set()).add(target)
 
@@ -112,9 +120,13 @@ class BindMounts(Mounts):
         left, shown = min(record.size - used, self._folder.bytes_left()), mounts.stats(path)
         return replace(shown, total=record.size, used=used, available=left)
 
+    def places(self, records: Sequence[VolumeRecord]) -> Mapping[str, Path]:
+        shown = [(name, path) for name, paths in list(self._shown.items()) for path in list(paths)]
+        return {name: path for name, path in shown if mount.is_mount(path)}
+
     def fault_at(self, record: VolumeRecord, path: Path) -> str:
         """The problem of a volume's mount, "" for none."""
-        return "" if mount.is_mount(path) else f"it is not mounted at {path}"
+        return online.mount_fault(path)
 
 
 def check_no_erasure(parameters: Mapping[str, str]) -> None:

@@ -36,7 +36,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _DiskErrors:
-    """Raise an OSError of the body as `what: cause`, or as ExhaustedError `insufficient free space full: cause`.
+    """Raise an OSError of the body as `what: cause; advice`; ExhaustedError `insufficient free space full: cause`.
 
     A file that is larger than the file system allows is an OutOfRangeError: no free space would help.
     """
@@ -55,8 +55,9 @@ class _DiskErrors:
         if isinstance(failure, OSError):
             if failure.errno in FULL:
                 raise ExhaustedError(f"insufficient free space {self._full}: {failure.strerror}") from failure
-            kind = OutOfRangeError if failure.errno == errno.EFBIG else HostError
-            raise kind(f"{self._what}: {failure.strerror}") from failure
+            if failure.errno == errno.EFBIG:
+                raise OutOfRangeError(f"{self._what}: {failure.strerror}") from failure
+            raise HostError(f"{self._what}: {failure.strerror}; look at the kernel's log and at its disk") from failure
 
 
 disk_errors = _DiskErrors
@@ -310,7 +311,8 @@ class Directory:
         Content is named by paths. They lead elsewhere when the disk is unmounted under us (umount -l) or another one is
         mounted over it.
         """
-        with host_errors(f"pool directory {self.path}", error=UnavailableError):
+        advice = "look at the kernel's log and at its disk"
+        with host_errors(f"pool directory {self.path}", advice=advice, error=UnavailableError):
             is_same = os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self.at))
         if not is_same:
             raise UnavailableError(
@@ -563,7 +565,7 @@ def _hint(failure: OSError) -> str:
     hints = {
         errno.EACCES: ": run as root, or choose a directory that you may write",
         errno.EPERM: ": run as root, or choose a directory that you may write",
-        errno.EROFS: ": choose one on a writable file system",
+        errno.EROFS: "; choose one on a writable file system",
         errno.ENOSPC: ": free space on its disk",
     }
     return hints.get(failure.errno or 0, "")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import BusyError, PreconditionError, UnsupportedError, host_errors
+from tonnage.errors import BusyError, HostError, PreconditionError, UnsupportedError, host_errors
 from tonnage.host import btrfs, device, loop, mount
 from tonnage.host.descriptor import closing, opened
 from tonnage.host.device import is_unused
@@ -29,6 +29,7 @@ from tonnage.pools.fs.formats import FORMATS, form_of
 log = logging.getLogger(__name__)
 _MKFS_TIMEOUT = 600.0
 _OPTIONS = {"ext4": ("nodev", "errors=remount-ro"), "xfs": ("nodev",), "btrfs": ("nodev",)}
+_HOLD_NODES = frozenset({"devtmpfs", "tmpfs"})
 _PAUSES = (0.0, 0.01, 0.05, 0.2)  # seconds
 _ZEROOUT = 0x127F  # BLKZEROOUT
 _DISCARD = 0x1277  # BLKDISCARD
@@ -258,12 +259,21 @@ def roots(path: str, record: VolumeRecord) -> Iterator[int]:
             os.close(fd)  # another mount covers it, or its file system does not answer
 
 
+def places() -> dict[int, Path]:
+    """Where block devices are mounted, one path each, by their numbers. Raises HostError."""
+    found = dict[int, Path]()
+    for entry in mount.mounts():
+        if entry.fstype in FORMATS:
+            found.setdefault(_number(entry.source) if entry.fstype == "btrfs" else entry.number, Path(entry.target))
+    return found
+
+
 def is_mounted(path: str, target: Path) -> bool:
-    """Whether the mount at target is of that device's file system."""
-    wanted, shown = device.find(path), device.find(target)
-    if wanted is None or shown is None:
+    """Whether the mount at target is of that device's file system, also one that has shut down."""
+    wanted = device.find(path)
+    if wanted is None:
         return False
-    if wanted.st_rdev == shown.st_dev:
+    if wanted.st_rdev == mount.device_at(target):
         return True
     real = str(target.resolve())  # btrfs has device numbers of its own
     return any(entry.target == real and _number(entry.source) == wanted.st_rdev for entry in mount.mounts())
@@ -301,7 +311,14 @@ def _number(path: str) -> int:
 def loop_of(path: Path) -> int | None:
     """The number of the loop device at path, None when there is none.
 
-    Raises HostError when that cannot be read: an error of the machine does not mean that there is none.
+    Raises HostError when that cannot be read: an error of the machine does not mean that there is none. The root of a
+    file system is none, whatever it answers.
     """
-    found = device.find(path, follow=False)
+    try:
+        found = device.find(path, follow=False)
+    except HostError:
+        entry = mount.at(path)
+        if entry is None or entry.fstype in _HOLD_NODES:
+            raise
+        return None
     return loop.index_of(found.st_rdev) if found is not None and found.st_rdev else None

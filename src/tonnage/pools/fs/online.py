@@ -18,6 +18,7 @@ from tonnage.errors import ExhaustedError, HostError, NotFoundError, Preconditio
 from tonnage.host import filesystem, libc, mount
 from tonnage.host.descriptor import closing
 from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.fs import shutdown
 
 log = logging.getLogger(__name__)
 _EXPEDITED = b"rcu_expedited\n"
@@ -59,7 +60,7 @@ def _cannot_grow(record: VolumeRecord, failure: OSError | None) -> TonnageError:
         return ExhaustedError(
             f"volume {record.name}: insufficient free space to grow its file system: {failure.strerror}"
         )
-    return HostError(f"cannot grow the file system of volume {record.name}: {failure.strerror}")
+    return HostError(f"volume {record.name}: cannot grow its file system: {failure.strerror}; {shutdown.REMEDY}")
 
 
 def mount_fault(path: Path) -> str:
@@ -67,6 +68,8 @@ def mount_fault(path: Path) -> str:
     try:
         if not mount.is_mount(path):
             return f"it is not mounted at {path}"
+        if error := shutdown.error_of(path):
+            return f"its file system at {path} does not answer: {error}; {shutdown.REMEDY}"
         if _stopped(path):
             return f"its file system went read-only after an error: look at the kernel's log, then at {path}"
         if count := _ext4_errors(path):
@@ -74,9 +77,8 @@ def mount_fault(path: Path) -> str:
                 f"its file system has found {count} errors in itself and may take no more writes: look at the kernel's"
                 " log, then check it with e2fsck while it is not mounted"
             )
-        os.stat(path / ".")  # xfs and btrfs that have shut down answer EIO
-    except OSError as failure:
-        return f"its mount at {path} cannot be read: {failure.strerror}"
+    except (OSError, TonnageError) as failure:
+        return f"its mount at {path} cannot be read: {failure}"
     return ""
 
 
@@ -131,7 +133,7 @@ class Freeze:
 
     def sync(self) -> None:
         """Write most of what is dirty before the freeze, which is shorter then. Raises HostError."""
-        with host_errors(f"cannot sync volume {self.volume}"):
+        with host_errors(f"volume {self.volume}: cannot be synced for a copy", advice=shutdown.REMEDY):
             libc.syncfs(self._at)
 
     def begin(self) -> None:
@@ -148,7 +150,9 @@ class Freeze:
                 raise PreconditionError(
                     f"volume {self.volume} is frozen by another process; thaw it (fsfreeze -u)"
                 ) from failure
-            raise HostError(f"cannot freeze volume {self.volume}: {failure.strerror}") from failure
+            raise HostError(
+                f"volume {self.volume}: cannot be frozen for a copy: {failure.strerror}; {shutdown.REMEDY}"
+            ) from failure
         self._is_frozen = True
 
     def end(self) -> None:

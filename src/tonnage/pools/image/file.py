@@ -248,9 +248,8 @@ def remove(path: Path) -> None:
 
 
 def shows(image: Path, path: Path) -> bool:
-    """Whether the mount at path is of that image."""
-    number = os.stat(path).st_dev
-    if (index := loop.index_of(number)) is not None:
+    """Whether the mount at path is of that image, also one whose file system has shut down. Raises HostError."""
+    if (index := loop.index_of(mount.device_at(path))) is not None:
         return loop.backs(index, image)
     real = str(path.resolve())  # btrfs has device numbers of its own
     for entry in mount.mounts():

@@ -6,7 +6,7 @@ The file system is made when a volume is first staged: mkfs runs, then the recor
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.backend import Mounts
 from tonnage.pools.core.device_mounts import NODE
 from tonnage.pools.directory.backend import PoolFolder
-from tonnage.pools.fs import block_device, mounts, online
+from tonnage.pools.fs import block_device, mounts, online, shutdown
 from tonnage.pools.image import consistent_copy, ext4_resize, file
 
 
@@ -28,6 +28,7 @@ class ImageMounts(Mounts):
 
     def __init__(self, folder: PoolFolder) -> None:
         self._folder = folder
+        self._down = shutdown.ShutDowns()
 
     def check_unused(self, name: str) -> None:
         """Raises InUseError while a volume is mounted or attached."""
@@ -45,11 +46,7 @@ class ImageMounts(Mounts):
         """Format an image once and mount it at path; attach raw block. Idempotent. Raises AlreadyExistsError."""
         self._folder.directory.check_place()
         image = self._folder.content(record.name)
-        if mount.is_mount(path):
-            if not file.shows(image, path):
-                raise AlreadyExistsError(f"{path} is a mount of something else: unmount it first")
-            if record.pending and "ro" not in options and not _grows_unmounted(record):
-                self._grow(record, path)  # killed between mount and this
+        if mount.is_mount(path) and self._stays(record, image, path, options):
             return
         mounts.make_directory(path)
         if record.block:
@@ -66,8 +63,22 @@ class ImageMounts(Mounts):
         else:
             with closing(fd):
                 record = self._mount(record, image, fd, path, options)
+        self._down.staged(record.name, path)
         if record.pending and "ro" not in options:
             self._grow(record, path)
+
+    def _stays(self, record: VolumeRecord, image: Path, path: Path, options: Sequence[str]) -> bool:
+        """Whether an image that is mounted at path stays so; False for one that has shut down, which is unmounted.
+
+        Raises AlreadyExistsError for a mount of something else, PreconditionError.
+        """
+        if not file.shows(image, path):
+            raise AlreadyExistsError(f"{path} is a mount of something else: unmount it first")
+        if not record.block and self._down.release(record.name, path):
+            return False
+        if record.pending and "ro" not in options and not _grows_unmounted(record):
+            self._grow(record, path)  # killed between mount and this
+        return True
 
     def writes_record(self, record: VolumeRecord) -> bool:
         return record.state == "new" and not record.block
@@ -125,6 +136,7 @@ class ImageMounts(Mounts):
         node = path / NODE
         if not mount.is_mount(path) and mount.is_mount(node):
             self._hide_block(name, node)
+        self._down.unstaged(name, path)
         mounts.unstage(path)
 
     def _hide_block(self, name: str, node: Path) -> None:
@@ -139,7 +151,8 @@ class ImageMounts(Mounts):
             loop.detach(index)
 
     def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Publish a staged volume. Idempotent. Raises PreconditionError, AlreadyExistsError."""
+        """Publish a staged volume. Idempotent. Raises PreconditionError, AlreadyExistsError, UnavailableError."""
+        self._folder.directory.check_place()
         name, image = record.name, self._folder.content(record.name)
         source = staging / NODE if record.block else staging
         if not mount.is_mount(source):
@@ -147,6 +160,7 @@ class ImageMounts(Mounts):
         if not record.block:
             if not file.shows(image, source):
                 raise PreconditionError(f"{staging} is a mount of something else than volume {name}")
+            self.revive(record, staging)
             mounts.publish(source, target, block=False, readonly=readonly)
         elif mount.is_mount(target):
             index = block_device.loop_of(target)
@@ -198,6 +212,15 @@ class ImageMounts(Mounts):
             record = replace(record, pending=False)
             self._folder.write(record)
         return record
+
+    def places(self, records: Sequence[VolumeRecord]) -> Mapping[str, Path]:
+        found = dict[str, Path]()
+        for number, path in block_device.places().items():
+            index = loop.index_of(number)
+            image = Path((loop.backing(index) if index is not None else None) or "/")
+            if image.parent == self._folder.path and image.suffix == self._folder.suffix:
+                found[image.stem] = path
+        return found
 
     def fault_at(self, record: VolumeRecord, path: Path) -> str:
         """The problem of a volume's mount, "" for none."""

@@ -5,20 +5,27 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from tonnage.errors import AlreadyExistsError, NotFoundError, PreconditionError, UnsupportedError, host_errors
+from tonnage.errors import (
+    AlreadyExistsError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+    UnsupportedError,
+    host_errors,
+)
 from tonnage.host import device, mount
 from tonnage.pools.base.contract import Stats
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.core.backend import Mounts
 from tonnage.pools.core.device_mounts import NODE, unstage
-from tonnage.pools.fs import block_device, mounts
+from tonnage.pools.fs import block_device, mounts, online, shutdown
 from tonnage.pools.static import content
 from tonnage.pools.static.discovery import StaticDisk
 
@@ -71,6 +78,7 @@ class StaticMounts(Mounts):
 
     def __init__(self, disk_of: Callable[[str], StaticDisk], write: Callable[[VolumeRecord], None]) -> None:
         self._disk_of, self._write = disk_of, write
+        self._down = shutdown.ShutDowns()
 
     def check_unused(self, name: str) -> None:
         check_unused(name, self._disk_of(name))
@@ -82,7 +90,8 @@ class StaticMounts(Mounts):
                 raise AlreadyExistsError(
                     f"{place} is a mount of something else than volume {record.name}: unmount it first"
                 )
-            return
+            if record.block or not self._down.release(record.name, place, home=disk.path):
+                return
         if record.state == "new":
             self._begin(record, disk)
         mounts.make_directory(path)
@@ -98,6 +107,8 @@ class StaticMounts(Mounts):
                     f" {strange[0][:40]!r} of its own; mount {disk.path} with it"
                 )
             mount.bind(disk.path, path, options=("nodev", *options))
+        if not record.block:
+            self._down.staged(record.name, path)
 
     def writes_record(self, record: VolumeRecord) -> bool:
         return record.state == "new"
@@ -111,6 +122,7 @@ class StaticMounts(Mounts):
         self._write(replace(record, state="formatted"))  # a pod may write from here on, so it must be cleaned
 
     def unstage(self, name: str, path: Path) -> None:
+        self._down.unstaged(name, path)
         unstage(path)
 
     def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
@@ -118,6 +130,7 @@ class StaticMounts(Mounts):
         source = staging / NODE if record.block else staging
         if not mount.is_mount(source) or not _is_of(record, self._disk_of(record.name), source):
             raise PreconditionError(f"volume {record.name} is not staged at {staging}: stage it first")
+        self.revive(record, staging)
         if record.block and readonly:
             raise UnsupportedError(f"volume {record.name}: raw block volumes of static pools are not shown read-only")
         mounts.publish(source, target, block=record.block, readonly=readonly)
@@ -131,6 +144,19 @@ class StaticMounts(Mounts):
             raise NotFoundError(f"volume {record.name} is not at {path}")
         return Stats(total=record.size, used=record.size, available=0) if record.block else mounts.stats(path)
 
+    def places(self, records: Sequence[VolumeRecord]) -> Mapping[str, Path]:
+        shown, found = {entry.device: Path(entry.target) for entry in mount.mounts()}, dict[str, Path]()
+        shown |= {f"{os.major(n)}:{os.minor(n)}": path for n, path in block_device.places().items()}
+        for record in records:
+            with suppress(UnavailableError):  # backend.fault() says so
+                number = self._disk_of(record.name).number
+                if not record.block and number in shown:
+                    found[record.name] = shown[number]
+        return found
+
+    def fault_at(self, record: VolumeRecord, path: Path) -> str:
+        return "" if record.block else online.mount_fault(path)
+
 
 def _is_of(record: VolumeRecord, disk: StaticDisk, place: Path) -> bool:
     if disk.node is not None:
@@ -139,7 +165,8 @@ def _is_of(record: VolumeRecord, disk: StaticDisk, place: Path) -> bool:
     with suppress(OSError):
         wanted, shown = os.stat(disk.path), os.stat(place)
         return (wanted.st_dev, wanted.st_ino) == (shown.st_dev, shown.st_ino)
-    return False
+    home, there = mount.at(disk.path), mount.at(place)  # its file system does not answer
+    return home is not None and there is not None and (home.device, home.root) == (there.device, there.root)
 
 
 def elsewhere(disk: StaticDisk) -> str:

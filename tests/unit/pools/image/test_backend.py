@@ -471,7 +471,7 @@ class TestDiskTrouble:
             await pool.delete("v")
         assert [volume.name for volume in await pool.list()] == ["v"]
         await pool.close()
-        with pytest.raises(UnavailableError, match="Read-only file system: choose one on a writable"):
+        with pytest.raises(UnavailableError, match="Read-only file system; choose one on a writable"):
             await opened("one", small_disk)
         _command("mount", "-o", "remount,rw", str(small_disk))
         pool = await opened("one", small_disk)

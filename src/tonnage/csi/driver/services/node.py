@@ -14,8 +14,10 @@ from tonnage.csi.driver.inline import Inline
 from tonnage.csi.driver.parameters import check_capabilities, check_capability, check_fits
 from tonnage.csi.driver.paths import Places, check_parent, refuse_links
 from tonnage.csi.driver.single_writer import SingleWriters
-from tonnage.errors import OutOfRangeError, PreconditionError, UnavailableError
-from tonnage.pools.base.contract import Stats
+from tonnage.errors import HostError, OutOfRangeError, PreconditionError, UnavailableError
+from tonnage.host import mount
+from tonnage.pools.base.contract import PoolVolume, Stats, VolumeCondition
+from tonnage.pools.core.pool import Pool
 
 _RPC = csi_pb2.NodeServiceCapability.RPC
 _OFFERED = (
@@ -139,9 +141,8 @@ class NodeService:
         path = self._shown(request)
         inline = await self._driver.find_inline(request.volume_id) if split_id(request.volume_id) is None else None
         pool, volume = inline or await self._driver.find(request.volume_id)
-        usage = usage_of(await pool.stats(volume.name, path))
-        condition = condition_of(await pool.condition(volume.name, path))
-        return csi_pb2.NodeGetVolumeStatsResponse(usage=usage, volume_condition=condition)
+        usage, condition = await _stats(pool, volume, path)
+        return csi_pb2.NodeGetVolumeStatsResponse(usage=usage, volume_condition=condition_of(condition))
 
     async def NodeExpandVolume(self, request: csi_pb2.NodeExpandVolumeRequest) -> csi_pb2.NodeExpandVolumeResponse:
         """Grow the file system or device at volume_path to the size of ControllerExpandVolume.
@@ -169,6 +170,21 @@ class NodeService:
         return self._places.shown(request.volume_path)
 
 
+async def _stats(pool: Pool, volume: PoolVolume, path: Path) -> tuple[list[csi_pb2.VolumeUsage], VolumeCondition]:
+    """Usage and condition of a volume. What a broken one cannot tell is left out: its condition says why.
+
+    Raises NotFoundError, HostError, UnavailableError.
+    """
+    condition = await pool.condition(volume.name, path)
+    try:
+        return usage_of(await pool.stats(volume.name, path)), condition
+    except (HostError, UnavailableError):
+        if not condition.abnormal:
+            raise
+    # The kubelet takes an answer without any usage for a failed call.
+    return [csi_pb2.VolumeUsage(unit=csi_pb2.VolumeUsage.BYTES, total=volume.size)], condition
+
+
 def usage_of(stats: Stats) -> list[csi_pb2.VolumeUsage]:
     """Bytes, and inodes where there are any."""
     kind = csi_pb2.VolumeUsage
@@ -181,5 +197,5 @@ def usage_of(stats: Stats) -> list[csi_pb2.VolumeUsage]:
 
 def _refuse_mounted(path: Path) -> None:
     """For a volume of a pool that is not served here: success if nothing is mounted, else it stays mounted."""
-    if os.path.ismount(path) or os.path.isfile(path):
+    if mount.is_mount(path) or os.path.isfile(path):
         raise UnavailableError(f"{path} is in use by a volume whose pool is not served here: configure that pool again")
