@@ -69,7 +69,7 @@ def mount_fault(path: Path) -> str:
         if not mount.is_mount(path):
             return f"it is not mounted at {path}"
         if error := shutdown.error_of(path):
-            return f"its file system at {path} does not answer: {error}; {shutdown.REMEDY}"
+            return f"its file system does not answer: {error}; {shutdown.REMEDY}"
         if _stopped(path):
             return f"its file system went read-only after an error: look at the kernel's log, then at {path}"
         if count := _ext4_errors(path):
