@@ -20,8 +20,8 @@ from tonnage.api import names
 from tonnage.api.core import Event
 from tonnage.api.kinds import CLAIMS, EVENTS, PODS, STORAGE_CLASSES
 from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder
-from tonnage.box.plan import Settings, plan
+from tonnage.box.data_dir import DataFolder, Settings
+from tonnage.box.plan import plan
 from tonnage.host import mount
 
 pytestmark = pytest.mark.real
@@ -105,8 +105,9 @@ async def test_an_event_of_the_claim_says_so(tmp_path: Path) -> None:
     box = Box(data, plan(data, Settings(nodes=1, pools=["image,size=2Gi,sparse=yes"], runtime="none")))
     await box.start()
     try:
-        for kind, body in ((STORAGE_CLASSES, CLASS), (CLAIMS, CLAIM), (PODS, pod("first"))):
-            await box.client.create(kind, body, "" if kind is STORAGE_CLASSES else "default")
+        await box.client.create(STORAGE_CLASSES, CLASS)
+        await box.client.create(CLAIMS, CLAIM, "default")
+        await box.client.create(PODS, pod("first"), "default")
         await _until(lambda: _is_running(box, "first"))
         shut_down(tmp_path)
         agent = box.nodes["node-1"].agent

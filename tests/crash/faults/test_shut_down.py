@@ -20,7 +20,7 @@ from tests.crash.kills.fusedisk import Disk
 from tests.programs import need
 from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import HostError
 from tonnage.host import libc, loop, mount
@@ -362,3 +362,22 @@ async def test_the_next_pod_repairs_what_the_kubelet_does_not_stage_again(
     await client.unpublish(volume, scene.other)
     await client.unstage(volume, scene.staging)
     await _delete(client, volume)
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.name == "image-xfs-shut"], ids=["xfs"], indirect=True)
+async def test_a_silent_mount_is_a_mount(scene: Scene, client: FullCsiClient, row: Row) -> None:
+    """Also where only that is asked: one writer has one target, and what another pool's volume shows stays."""
+    once = VolumeCapability(AccessMode.SINGLE_NODE_SINGLE_WRITER, fstype=row.fstype)
+    volume = (await client.create_volume("v", SIZE, [once])).id
+    await client.stage(volume, scene.staging, once)
+    await client.publish(volume, scene.target, once, staging=scene.staging)
+    shut_down(scene.staging)
+
+    with pytest.raises(CsiError, match=f"is published at {scene.target}, and its access mode allows one target"):
+        await client.publish(volume, scene.other, scene.capability, staging=scene.staging)
+    for call in (client.unpublish("retired/w", scene.target), client.unstage("retired/w", scene.staging)):
+        with pytest.raises(CsiError, match="configure that pool again"):
+            await call
+    assert mount.is_mount(scene.target)
+    await client.unpublish(volume, scene.target)
+    await client.unstage(volume, scene.staging)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import fcntl
 import os
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.crash.kills.fusedisk import Disk
+from tests.forked import forked
+from tests.programs import need
 
 from tonnage.errors import HostError, PreconditionError
-from tonnage.host import mount
+from tonnage.host import mount, nofollow
 
 TABLE = r"""36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 37 35 0:5 /loop3 /a\040b\011c\134d\012e\043 rw shared:7 master:2 - devtmpfs dev\040tmpfs rw,size=1
@@ -114,3 +122,100 @@ class TestReal:
         with (real_folder / "open").open("w"), pytest.raises(PreconditionError, match="in use"):
             mount.umount(real_folder)
         assert mount.umount(real_folder)
+
+
+@pytest.mark.real
+class TestSilent:
+    """File systems that answer with errors only."""
+
+    @pytest.fixture(params=["xfs", "server"])
+    def silent(self, request: pytest.FixtureRequest, real_folder: Path, mounted: Callable[..., int]) -> Iterator[Path]:
+        """The mount of an xfs that was shut down, and that of a server that is gone."""
+        if request.param == "xfs":
+            need("mkfs.xfs")
+            shut_down(mounted("xfs"))
+            yield real_folder / "xfs"
+            return
+        place, content = real_folder / "server", real_folder / "content"
+        place.mkdir()
+        content.write_bytes(bytes(4096))
+        server = Disk(place)
+        server.start(content)
+        server.kill()
+        yield place
+        server.stop()
+
+    def test_the_kernel_knows_what_it_is(self, silent: Path) -> None:
+        with pytest.raises(OSError, match=r"error|not connected"):
+            os.stat(silent)
+        [entry] = [entry for entry in mount.mounts() if entry.target == str(silent)]
+        assert mount.is_mount(silent)
+        assert mount.at(silent) == entry
+        assert mount.device_at(silent) == entry.number
+        assert mount.at(silent.parent) is None
+
+    def test_a_path_to_it_has_no_symlink(self, silent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        link = silent.parent / "link"
+        link.symlink_to(silent)
+        for number in (nofollow._OPENAT2, 100_000):
+            monkeypatch.setattr(nofollow, "_OPENAT2", number)
+            os.close(nofollow.open_path(silent))
+            with pytest.raises(PreconditionError, match="symlink"):
+                nofollow.open_path(link)
+
+    def test_it_is_unmounted(self, silent: Path) -> None:
+        again = silent.parent / "again"
+        again.mkdir()
+        with nofollow.opened(silent) as fd:
+            mount.bind(nofollow.by_fd(fd), again)
+        assert mount.is_mount(again)
+        assert mount.umount(again)
+        assert not mount.is_mount(again)
+
+    def test_options_of_a_file_system(self, mounted: Callable[..., int], real_folder: Path) -> None:
+        root = mounted("ext4", "errors=remount-ro")
+        shown = mount.filesystem_options(real_folder / "ext4")
+        if not shown:
+            pytest.skip("Linux before 6.10")
+        assert "errors=remount-ro" in shown
+        assert "shutdown" not in shown
+        shut_down(root)
+        if "shutdown" not in mount.filesystem_options(real_folder / "ext4"):
+            pytest.skip("Linux before 6.15")
+
+    def test_what_the_kernel_does_not_unmount_is_detached(self, real_folder: Path) -> None:
+        if os.uname().machine != "x86_64":
+            pytest.skip("the filter knows the numbers of x86_64")
+        mount.mount("none", real_folder, "tmpfs")
+
+        def body() -> bool:
+            _refuse_umount(errno.EIO)
+            return mount.umount(real_folder)
+
+        assert forked(body) == (0, True)
+        assert not mount.is_mount(real_folder)
+
+
+def shut_down(root: int) -> None:
+    """As the kernel does after an error; skips where it has no ioctl for it."""
+    try:
+        fcntl.ioctl(root, 0x8004587D, struct.pack("=I", 2))  # XFS_IOC_GOINGDOWN, EXT4_IOC_SHUTDOWN: without the log
+    except OSError as failure:
+        pytest.skip(f"the kernel cannot shut it down: {failure.strerror}")
+
+
+def _refuse_umount(number: int) -> None:
+    """From now on umount2(2) without MNT_DETACH fails in this process, by a filter (seccomp)."""
+    steps = [
+        (0x20, 0, 0, 0),  # load the number of the call
+        (0x15, 0, 3, 166),  # umount2
+        (0x20, 0, 0, 24),  # load its flags
+        (0x45, 1, 0, 2),  # MNT_DETACH
+        (0x06, 0, 0, 0x00050000 | number),
+        (0x06, 0, 0, 0x7FFF0000),
+    ]
+    text = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+    program = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(text))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+    assert libc.prctl(22, 2, program, 0, 0) == 0  # PR_SET_SECCOMP

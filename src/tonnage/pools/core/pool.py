@@ -31,6 +31,7 @@ from tonnage.errors import (
     PreconditionError,
     TonnageError,
 )
+from tonnage.host import mount
 from tonnage.pools.base import reservation
 from tonnage.pools.base.contract import (
     WELL,
@@ -761,7 +762,7 @@ class Pool:
         return await self._run(self.backend.limit)
 
     async def places(self) -> Mapping[str, Path]:
-        """Where the volumes in use are mounted, one path each, for condition()."""
+        """Where the volumes in use are mounted, one path each, for condition_in()."""
         return await self._run(self.backend.mounts.places, list(self.backend.records.volumes.values()))
 
     async def condition(self, name: str, path: Path | None = None) -> VolumeCondition:
@@ -770,6 +771,14 @@ class Pool:
         Raises NotFoundError for an unknown volume. Problems of a known one are returned, not raised.
         """
         return await self._run(self._condition, name, path)
+
+    async def condition_in(self, places: Mapping[str, Path], name: str) -> VolumeCondition:
+        """As condition(), with the mount that places() found; one that was unmounted since then is no problem."""
+        place = places.get(name)
+        found = await self.condition(name, place)
+        if place is not None and found.abnormal and not await self._run(mount.is_mount, place):
+            return await self.condition(name)
+        return found
 
     def _condition(self, name: str, path: Path | None) -> VolumeCondition:
         try:

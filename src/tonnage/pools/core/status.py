@@ -74,7 +74,7 @@ async def _abnormal(pool: Pool, volumes: Sequence[PoolVolume]) -> dict[str, str]
     places = await pool.places()
     for volume in volumes:
         try:
-            condition = await pool.condition(volume.name, places.get(volume.name))
+            condition = await pool.condition_in(places, volume.name)
         except TonnageError as failure:  # deleted meanwhile, or the pool went
             found[volume.name] = str(failure)
             continue

@@ -239,7 +239,7 @@ class ControllerService:
         pool, name = self._driver.place(request.volume_id)
         self._driver.check_open(pool)
         volume = None if name in await pool.damaged() else await pool.get(name)
-        condition = await pool.condition(name, (await pool.places()).get(name))
+        condition = await pool.condition_in(await pool.places(), name)
         status = csi_pb2.ControllerGetVolumeResponse.VolumeStatus(volume_condition=condition_of(condition))
         return csi_pb2.ControllerGetVolumeResponse(volume=self._volume(pool, name, volume), status=status)
 
@@ -251,15 +251,15 @@ class ControllerService:
         check_token(self._driver, request)
         page, token = cut({item[0]: item[1:] async for item in self._listed()}, request)
         places = {pool.name: await pool.places() for pool in {pool.name: pool for pool, *_ in page}.values()}
-        found = [await self._entry(pool, name, it, places[pool.name].get(name)) for pool, name, it in page]
+        found = [await self._entry(pool, name, it, places[pool.name]) for pool, name, it in page]
         entries = [entry for entry in found if entry is not None]
         return csi_pb2.ListVolumesResponse(entries=entries, next_token=token)
 
     async def _entry(
-        self, pool: Pool, name: str, volume: PoolVolume | None, place: Path | None
+        self, pool: Pool, name: str, volume: PoolVolume | None, places: Mapping[str, Path]
     ) -> csi_pb2.ListVolumesResponse.Entry | None:
         try:
-            condition = condition_of(await pool.condition(name, place))
+            condition = condition_of(await pool.condition_in(places, name))
         except NotFoundError:
             return None  # deleted since it was listed
         status = csi_pb2.ListVolumesResponse.VolumeStatus(volume_condition=condition)
