@@ -21,6 +21,7 @@ from tests.programs import need
 from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.csi.client.types import AccessMode, VolumeCapability
+from tonnage.csi.driver import filling as fillings
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import HostError
 from tonnage.host import libc, loop, mount
@@ -364,7 +365,10 @@ async def test_the_next_pod_repairs_what_the_kubelet_does_not_stage_again(
     await _delete(client, volume)
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.name == "image-xfs-shut"], ids=["xfs"], indirect=True)
+_ONE = pytest.mark.parametrize("row", [row for row in ROWS if row.name == "image-xfs-shut"], ids=["xfs"], indirect=True)
+
+
+@_ONE
 async def test_a_silent_mount_is_a_mount(scene: Scene, client: FullCsiClient, row: Row) -> None:
     """Also where only that is asked: one writer has one target, and what another pool's volume shows stays."""
     once = VolumeCapability(AccessMode.SINGLE_NODE_SINGLE_WRITER, fstype=row.fstype)
@@ -381,3 +385,14 @@ async def test_a_silent_mount_is_a_mount(scene: Scene, client: FullCsiClient, ro
     assert mount.is_mount(scene.target)
     await client.unpublish(volume, scene.target)
     await client.unstage(volume, scene.staging)
+
+
+@_ONE
+async def test_a_volume_that_shut_down_while_it_was_filled_is_deleted(scene: Scene, client: FullCsiClient) -> None:
+    volume = (await client.create_volume("v", SIZE, [scene.capability])).id
+    place = scene.folder / "state" / fillings.FOLDER / "v"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    await client.stage(volume, place, scene.capability)  # as its filling does
+    shut_down(place)
+    await _delete(client, volume)
+    assert not place.exists()

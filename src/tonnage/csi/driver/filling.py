@@ -19,7 +19,7 @@ from pathlib import Path
 from tonnage.content.access import ContentAccess, Progress, StoppedError, is_final
 from tonnage.content.spec import ContentSpec, encode, form_of
 from tonnage.errors import AlreadyExistsError, BusyError, InvalidError, PreconditionError, TonnageError, host_errors
-from tonnage.host import nofollow
+from tonnage.host import mount, nofollow
 from tonnage.observe import metrics
 from tonnage.pools.base.contract import PoolVolume
 from tonnage.pools.base.record import CONTENT, FILLED, FILLING
@@ -197,7 +197,7 @@ class Fillings:
         """Stop the filling of a volume that is to be deleted, and unstage it. Idempotent."""
         await self._stop(name)
         place = _real(place)
-        if os.path.lexists(place):
+        if mount.is_mount(place) or os.path.lexists(place):
             await _unstage(pool, name, place)
 
     async def _stop(self, name: str) -> None:

@@ -25,7 +25,7 @@ def error_of(path: Path) -> str:
     try:
         os.stat(path / ".")
         is_down = "shutdown" in mount.filesystem_options(path)  # ext4 still answers from memory
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):  # a server of FUSE may refuse root
         return ""
     except OSError as failure:
         return failure.strerror or str(failure)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
@@ -12,7 +14,8 @@ import pytest
 from tests.programs import need
 
 from tonnage.errors import BusyError, HostError, InvalidError, OutOfRangeError, PreconditionError
-from tonnage.host import filesystem, loop
+from tonnage.host import filesystem, loop, mount
+from tonnage.host.descriptor import opened
 from tonnage.pools.base.contract import PoolLimits, VolumeOrigin, VolumeRequest, VolumeState
 from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
@@ -250,3 +253,35 @@ async def test_a_copy_of_a_mount_elsewhere_hinders_no_later_stage(
     assert len(loop.of_file(real_folder / "pool" / "a.img")) == 1, "two devices would write to one image"
     assert (await pool.stats("a", staging)).total > (size * 3 // 2 if can_grow else size * 3 // 4)
     await pool.unstage("a", staging)
+
+
+async def test_a_silent_file_system_is_not_staged_while_a_copy_of_its_mount_is_elsewhere(
+    pool: Pool, real_folder: Path, namespace: Callable[[], None]
+) -> None:
+    """The kernel shows the same one again, which answers no pod."""
+    need("mkfs.xfs")
+    staging = real_folder / "staging"
+    await pool.create(VolumeRequest("a", 320 * MI, fstype="xfs"))
+    await pool.stage("a", staging)
+    with opened(staging) as fd:
+        try:
+            fcntl.ioctl(fd, 0x8004587D, struct.pack("=I", 2))  # XFS_IOC_GOINGDOWN, without the log
+        except OSError as failure:
+            pytest.skip(f"the kernel cannot shut it down: {failure.strerror}")
+    namespace()
+    await pool.unstage("a", staging)
+    with pytest.raises(PreconditionError, match=r"volume a: cannot be staged: its file system answers .*; look at"):
+        await pool.stage("a", staging)
+    assert not mount.is_mount(staging)
+
+
+async def test_a_volume_that_was_unmounted_since_is_well(pool: Pool, real_folder: Path) -> None:
+    staging = real_folder / "staging"
+    await pool.create(VolumeRequest("a", 32 * MI))
+    assert await pool.places() == {}
+    await pool.stage("a", staging)
+    places = await pool.places()
+    assert places == {"a": staging}
+    await pool.unstage("a", staging)
+    assert (await pool.condition("a", staging)).abnormal
+    assert not (await pool.condition_in(places, "a")).abnormal
