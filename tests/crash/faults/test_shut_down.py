@@ -154,7 +154,7 @@ def _static_server(scene: Scene) -> str:
     content = scene.folder / "content"
     content.touch()
     os.truncate(content, SIZE)
-    scene.server = Disk(scene.home)
+    scene.server = Disk(scene.home, known=0)
     scene.server.start(content)
     scene.stack.callback(scene.server.stop)
     return f"static:{scene.home.parent},name=p"
@@ -362,6 +362,23 @@ async def test_the_next_pod_repairs_what_the_kubelet_does_not_stage_again(
     assert {"noatime", "nodev"} <= set(entry.options.split(","))
     await client.unpublish(volume, scene.other)
     await client.unstage(volume, scene.staging)
+    await _delete(client, volume)
+
+
+_SERVED = [row for row in ROWS if row.pool is _static_server]
+
+
+@pytest.mark.parametrize("row", _SERVED, ids=["server"], indirect=True)
+async def test_a_pod_leaves_a_file_system_that_hangs(scene: Scene, client: FullCsiClient) -> None:
+    volume = (await client.create_volume("v", SIZE, [scene.capability])).id
+    await client.stage(volume, scene.staging, scene.capability)
+    await client.publish(volume, scene.target, scene.capability, staging=scene.staging)
+    assert scene.server is not None
+    with scene.server.hangs():
+        await client.unpublish(volume, scene.target)
+        await client.unstage(volume, scene.staging)
+        assert not scene.target.exists()
+        assert not mount.is_mount(scene.staging)
     await _delete(client, volume)
 
 

@@ -16,6 +16,7 @@ import stat
 import struct
 import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,12 +69,14 @@ class Event:
 
 
 class Disk:
-    """A disk, mounted as the file `path`. log: a file that all it is told is appended to, None for none."""
+    """A disk, mounted as the file `path`. log: a file that all it is told is appended to, None for none. known: seconds
+    for which the kernel does not ask again what a file is."""
 
-    def __init__(self, folder: Path, log: Path | None = None) -> None:
+    def __init__(self, folder: Path, log: Path | None = None, *, known: int = _FOREVER) -> None:
         self.path = folder / NAME
         self._folder = folder
         self._log = log
+        self._known = known
         self._server = 0
 
     def start(self, content: Path, changes: Sequence[Event] = ()) -> None:
@@ -86,7 +89,7 @@ class Disk:
             if self._server == 0:
                 try:
                     _die_with_parent()
-                    _serve(fd, content, changes, self._log)
+                    _serve(fd, content, changes, self._log, self._known)
                 except BaseException:
                     traceback.print_exc()
                 finally:
@@ -108,6 +111,15 @@ class Disk:
         self.kill()
         mount.umount(self._folder, lazy=True)
 
+    @contextmanager
+    def hangs(self) -> Iterator[None]:
+        """It answers nothing while the body runs."""
+        os.kill(self._server, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self._server, signal.SIGCONT)
+
     def kill(self) -> None:
         """End its server. All that has it mounted gets ENOTCONN from then on. Idempotent."""
         if self._server:
@@ -116,12 +128,12 @@ class Disk:
         self._server = 0
 
 
-def _serve(fd: int, content: Path, changes: Sequence[Event], log: Path | None) -> None:
+def _serve(fd: int, content: Path, changes: Sequence[Event], log: Path | None, known: int) -> None:
     with open(content, "rb") as file:
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     for event in changes:
         memory[event.offset : event.offset + event.length] = event.content
-    _Server(fd, memory, log).serve()
+    _Server(fd, memory, log, known).serve()
 
 
 def _die_with_parent() -> None:
@@ -139,8 +151,9 @@ def events(log: Path) -> Iterator[Event]:
 
 
 class _Server:
-    def __init__(self, fd: int, memory: mmap.mmap, log: Path | None) -> None:
+    def __init__(self, fd: int, memory: mmap.mmap, log: Path | None, known: int) -> None:
         self._fd = fd
+        self._known = known
         self._memory = memory
         self._log = -1 if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
@@ -174,9 +187,9 @@ class _Server:
         if code == _LOOKUP:
             if bytes(body).rstrip(b"\0") != NAME.encode():
                 raise OSError(errno.ENOENT, "")
-            return struct.pack("=QQQQII", _DISK, 0, _FOREVER, _FOREVER, 0, 0) + self._attributes(_DISK)
+            return struct.pack("=QQQQII", _DISK, 0, self._known, self._known, 0, 0) + self._attributes(_DISK)
         if code in (_GETATTR, _SETATTR):
-            return struct.pack("=QII", _FOREVER, 0, 0) + self._attributes(node)
+            return struct.pack("=QII", self._known, 0, 0) + self._attributes(node)
         if code == _OPEN:
             return struct.pack("=QII", 0, _DIRECT_IO, 0)
         if code == _STATFS:

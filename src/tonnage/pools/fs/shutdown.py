@@ -24,8 +24,18 @@ def error_of(path: Path) -> str:
     """The kernel's error for any use of the file system at path, "" for one that answers, or that is not there."""
     try:
         os.stat(path / ".")
-        is_down = "shutdown" in mount.filesystem_options(path)  # ext4 still answers from memory
     except (FileNotFoundError, PermissionError):  # a server of FUSE may refuse root
+        return ""
+    except OSError as failure:
+        return failure.strerror or str(failure)
+    return known_error(path)
+
+
+def known_error(path: Path) -> str:
+    """The same as far as the kernel knows it by itself, so that no disk or server that hangs is waited for."""
+    try:
+        is_down = "shutdown" in mount.filesystem_options(path)  # ext4 still answers from memory
+    except (FileNotFoundError, PermissionError):
         return ""
     except OSError as failure:
         return failure.strerror or str(failure)
@@ -60,19 +70,21 @@ class ShutDowns:
                 f"volume {volume}: cannot be mounted again: its file system answers {error!r} and is in use at"
                 f" {used[0]}; {REMEDY}"
             )
-        self.unstaged(volume, path)
+        self._note(volume, path, error)
         mounts.unstage(path)
         return True
 
     def unstaged(self, volume: str, path: Path) -> None:
         """Note a file system that is about to be unmounted, if it has shut down."""
-        if mount.is_mount(path) and (error := error_of(path)):
-            self._errors[volume] = error
-            log.warning(
-                "file system does not answer, the next stage mounts it again, which repairs it volume=%s path=%s"
-                " error=%s",
-                volume, path, error,
-            )  # fmt: skip
+        if mount.is_mount(path) and (error := known_error(path)):
+            self._note(volume, path, error)
+
+    def _note(self, volume: str, path: Path, error: str) -> None:
+        self._errors[volume] = error
+        log.warning(
+            "file system does not answer, the next stage mounts it again, which repairs it volume=%s path=%s error=%s",
+            volume, path, error,
+        )  # fmt: skip
 
     def staged(self, volume: str, path: Path) -> None:
         """Check a file system that was just mounted; one that still does not answer is unmounted.
