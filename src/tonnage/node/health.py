@@ -27,7 +27,7 @@ from tonnage.node.capacity.poller import shorten
 from tonnage.node.provisioner.context import NodeContext
 
 log = logging.getLogger(__name__)
-POLLS = 2.0
+POLLS = 1.0
 """Seconds between two looks, in times of the capacity poller's."""
 MISSING = 2
 """Lists in a row without a volume after which it counts as abnormal."""
