@@ -142,7 +142,7 @@ async def test_a_volume_that_is_missing_for_long_is_abnormal(ward: Ward, *, is_d
     name = ward.names["a"]
     ward.pool.down = is_down
     ward.pool.hidden = {name}
-    await asyncio.sleep(1.5 * 2 * POLL)
+    await asyncio.sleep(1.5 * POLL)
     assert await ward.told() == [], "one list without it says nothing: it may be new"
     await asyncio.sleep(LONG)
     told = {claim: message for claim, reason, message in await ward.told() if reason == "VolumeConditionAbnormal"}
