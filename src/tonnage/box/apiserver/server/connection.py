@@ -39,8 +39,7 @@ _TOO_MANY_HEADERS = refusal(
 ).body
 _REFUSED = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: %s\r\nContent-Length: %d\r\n"
-    b"Connection: close\r\n\r\n%s"
-    % (JSON.encode(), len(_TOO_MANY_HEADERS), _TOO_MANY_HEADERS)
+    b"Connection: close\r\n\r\n%s" % (JSON.encode(), len(_TOO_MANY_HEADERS), _TOO_MANY_HEADERS)
 )
 
 
