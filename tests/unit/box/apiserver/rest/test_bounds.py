@@ -11,6 +11,7 @@ from tests.unit.box.apiserver.conftest import Api, turned
 from tonnage.api import selectors
 from tonnage.box.apiserver.request import negotiate
 from tonnage.box.apiserver.rest import writes
+from tonnage.box.apiserver.storage import store
 from tonnage.errors import InvalidError
 from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -186,3 +187,18 @@ async def test_the_answer_about_repeated_fields_is_small(api: Api, validation: s
     answer = await api.send("POST", MAPS, body, query={"fieldValidation": validation})
     assert answer.status == (400 if validation == "Strict" else 201)
     assert len(answer.body) + len(answer.headers.get("Warning", "")) < 64 << 10
+
+
+async def test_a_full_store_refuses_by_name_and_lets_deletes_pass(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"metadata": {"name": "held", "finalizers": ["a.b/c"]}, "data": {"a": "x" * 10_000}}
+    await api.create(MAPS, held)
+    monkeypatch.setattr(store, "STORE_BYTES", api.server.store.size)
+    monkeypatch.setattr(store, "_MARGIN", 0)
+    answer = await api.create(MAPS, {"metadata": {"name": "x"}}, want=507)
+    assert answer["reason"] == "InsufficientStorage"
+    assert answer["message"].startswith("the store is full: it has ")
+    await api.patch(f"{MAPS}/held", {"data": {"b": "y"}}, want=507)
+    await api.delete(f"{MAPS}/held")
+    await api.patch(f"{MAPS}/held", {"metadata": {"finalizers": None}})
+    await api.get(f"{MAPS}/held", want=404)
+    await api.create(MAPS, {"metadata": {"name": "x"}})
