@@ -145,7 +145,7 @@ class HttpConnection(web.RequestHandler):
         if self._request_count != requests and self._messages:
             message, self._body = self._messages[-1]
             self._head, self._is_upgraded = 0, bool(getattr(message, "upgrade", False))
-        elif is_head and not self._is_upgraded:
+        elif is_head and not self._is_upgraded and not self._force_close:
             self._head += len(data)
             if self._head > MAX_HEADERS:
                 self._refuse_headers()
