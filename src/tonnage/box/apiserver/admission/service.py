@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from hashlib import blake2b
 from typing import Any
 
@@ -101,11 +101,12 @@ def _node_ports(spec: Obj, others: Collection[Obj], context: AdmissionContext) -
     if spec["type"] not in ("NodePort", "LoadBalancer") or spec.get("allocateLoadBalancerNodePorts") is False:
         return
     taken = {_port_key(p) for o in others for p in o["spec"].get("ports") or () if p.get("nodePort")}
+    free: dict[str, Iterator[int]] = {}
     for index, port in enumerate(spec.get("ports") or ()):
         number = port.get("nodePort", 0)
         path = f"spec.ports[{index}].nodePort"
         if not number:
-            number = port["nodePort"] = _free_port(port, taken, context)
+            number = port["nodePort"] = _free_port(port.get("protocol", "TCP"), taken, free, context)
         elif number not in NODE_PORTS:
             why = (
                 f"provided port is not in the valid range. The range of valid ports is {NODE_PORTS[0]}-{NODE_PORTS[-1]}"
@@ -116,13 +117,19 @@ def _node_ports(spec: Obj, others: Collection[Obj], context: AdmissionContext) -
         taken.add(_port_key(port))
 
 
-def _free_port(port: Obj, taken: Collection[tuple[str, int]], context: AdmissionContext) -> int:
-    first = _place(context, len(NODE_PORTS))
-    for step in range(len(NODE_PORTS)):
-        number = NODE_PORTS[(first + step) % len(NODE_PORTS)]
-        if (port.get("protocol", "TCP"), number) not in taken:
+def _free_port(
+    protocol: str, taken: Collection[tuple[str, int]], free: dict[str, Iterator[int]], context: AdmissionContext
+) -> int:
+    """A free port. free: of each protocol the ports not yet tried, as ports that were taken stay so. Raises a 403."""
+    for number in free.setdefault(protocol, _ports(_place(context, len(NODE_PORTS)))):
+        if (protocol, number) not in taken:
             return number
     raise errors.forbidden(kinds.SERVICES, context.name, "the range of node ports is full")
+
+
+def _ports(first: int) -> Iterator[int]:
+    """All node ports, from a place on."""
+    return (NODE_PORTS[(first + step) % len(NODE_PORTS)] for step in range(len(NODE_PORTS)))
 
 
 def _port_key(port: Obj) -> tuple[str, int]:

@@ -31,7 +31,7 @@ def decode(body: bytes, read_json: ReadJson) -> dict[str, Any]:
     if not body.startswith(MAGIC):
         raise WireError(f"a message begins with the bytes {MAGIC!r}")
     source = Input(body, read_json)
-    api_version, kind, start, stop = _unknown(body)
+    api_version, kind, start, stop = _unknown(source)
     if not kind or not api_version:
         raise WireError("its envelope names no apiVersion and kind")
     try:
@@ -41,12 +41,14 @@ def decode(body: bytes, read_json: ReadJson) -> dict[str, Any]:
     return {"kind": kind, "apiVersion": api_version} | made.read(source, start, stop)
 
 
-def _unknown(body: bytes) -> tuple[str, str, int, int]:
+def _unknown(source: Input) -> tuple[str, str, int, int]:
     """apiVersion, kind and the bounds of the object in a runtime.Unknown."""
-    named, start, stop = {1: "", 2: ""}, 0, 0
+    body, named, start, stop = source.data, {1: "", 2: ""}, 0, 0
     for tag, at, end, _ in fields(body, len(MAGIC), len(body)):
+        source.count(1)
         if tag == 1 << 3 | BYTES:
             for inner, first, last, _ in fields(body, at, end):
+                source.count(1)
                 if inner & 7 == BYTES and inner >> 3 in named:
                     named[inner >> 3] = str(body[first:last], "utf-8")
         elif tag == 2 << 3 | BYTES:

@@ -21,6 +21,7 @@ from tonnage.box.apiserver.protobuf.wire import (
     BYTES,
     FIXED64,
     VARINT,
+    WIRE_TYPES,
     WireError,
     delimited,
     fields,
@@ -96,9 +97,9 @@ class Message:
     def read(self, source: Input, start: int, stop: int, into: dict[str, Any] | None = None) -> dict[str, Any]:
         """The object between two places, added to one that began before. Raises WireError, UnicodeDecodeError."""
         found: dict[str, Any] = {} if into is None else into
-        readers, number = self.readers, 0
+        readers = self.readers
         for tag, at, end, _ in fields(source.data, start, stop):
-            number += 1
+            source.count(1)
             reader = readers.get(tag)
             if reader is None:
                 self._skip(tag)
@@ -118,14 +119,14 @@ class Message:
                 found.setdefault(name, []).extend(read(source, at, end))
             elif inner is not None:
                 inner.read(source, at, end, found)
-        source.count(number)
         return found
 
     def _skip(self, tag: int) -> None:
         """Ignore a field of a newer Kubernetes. Raises WireError for one that we know by another type."""
-        for known, reader in self.readers.items():
-            if known >> 3 == tag >> 3:
-                raise WireError(f"{self.name}.{reader.name} has wire type {tag & 7}, not {known & 7}")
+        for wire in WIRE_TYPES:
+            reader = self.readers.get(tag & ~7 | wire)
+            if reader is not None:
+                raise WireError(f"{self.name}.{reader.name} has wire type {tag & 7}, not {wire}")
 
     def write(self, obj: dict[str, Any]) -> Bytes:
         """The message of an object that the schemas have passed; fields without number are left out."""
@@ -278,7 +279,8 @@ def _entry_reading(kind: schemas.Type) -> Read:
 
     def read(source: Input, start: int, stop: int) -> tuple[str, Any]:
         key, value = "", _empty(kind)
-        for tag, at, end, _ in fields(source.data, start, stop):
+        for number, (tag, at, end, _) in enumerate(fields(source.data, start, stop)):
+            source.count(int(number > 1))  # the first two are counted as one, with the entry itself
             if tag == 1 << 3 | BYTES:
                 key = _read_str(source, at, end)
             elif tag == expected:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+WIRE_TYPES = (VARINT, FIXED64, BYTES, FIXED32)
 _SIZES = {FIXED64: 8, FIXED32: 4}
 _MASK = (1 << 64) - 1
 

@@ -20,7 +20,9 @@ import yaml
 
 MAX_DEPTH = 64
 MAX_EVENTS = 100_000
-MAX_REPEATED = 1000
+MAX_REPEATED = 100
+_SHOWN = 256
+"""Characters of a key in a complaint."""
 MAX_INSIDE = 4 << 10
 """Bytes of a body that is parsed in the event loop: some 20 ms at most."""
 _SECONDS = 10
@@ -131,7 +133,7 @@ class _Builder:
         else:
             key = self._keys[-1] = _key(value)
             if key in parent and len(self.repeated) < MAX_REPEATED:  # in the words of Go's parser
-                shown = json.dumps(key, ensure_ascii=False)
+                shown = json.dumps(key if len(key) <= _SHOWN else key[:_SHOWN] + "...", ensure_ascii=False)
                 self.repeated.append(f"line {_line(event)}: key {shown} already set in map")
 
     def _next(self) -> Any:

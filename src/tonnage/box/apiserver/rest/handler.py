@@ -93,13 +93,20 @@ class Handler:
             if not isinstance(error, (TonnageError, RecursionError)):
                 log.exception("request failed method=%s path=%s", request.method, request.path[:200])
             answer = output.refusal(errors.as_api_error(error))
-        if isinstance(answer, Response) and negotiate.accepts_protobuf(request.accept):
-            try:
-                answer = await apart(len(answer.body), output.as_protobuf, answer)
-            except Exception:  # JSON has all that is to be said, and its type tells the client
-                log.exception("answer not encoded as protobuf path=%s", request.path[:200])
+        if isinstance(answer, Response):
+            answer = await _accepted(answer, request)
         self._count(request.method, plural, answer.status if isinstance(answer, Response) else 200)
         return answer
+
+    async def refused(self, request: Request, user: ApiUser) -> Response | None:
+        """The answer to a request that the user may not send, by its method and path alone, else None."""
+        try:
+            self._sources.access.check(user, request)
+        except TonnageError as error:
+            answer = output.refusal(errors.as_api_error(error))
+            self._count(request.method, "", answer.status)
+            return await _accepted(answer, request)
+        return None
 
     def _count(self, method: str, plural: str, code: int) -> None:
         child = self._counters.get((method, plural, code))
@@ -263,3 +270,14 @@ class Handler:
         return await apart(
             size, lambda: output.answer(body, pretty=view.pretty, code=written.code, warnings=written.warnings)
         )
+
+
+async def _accepted(answer: Response, request: Request) -> Response:
+    """The answer in protobuf, where the client prefers it."""
+    if not negotiate.accepts_protobuf(request.accept):
+        return answer
+    try:
+        return await apart(len(answer.body), output.as_protobuf, answer)
+    except Exception:  # JSON has all that is to be said, and its type tells the client
+        log.exception("answer not encoded as protobuf path=%s", request.path[:200])
+        return answer

@@ -271,7 +271,7 @@ def check_fields(resource: Resource, obj: Obj, options: WriteOptions, body: byte
     """Bring obj into normal form and answer the warnings about its fields. Raises a 400 under strict validation."""
     complaints = resource.normalize(obj)
     if body and options.field_validation in ("Strict", "Warn"):
-        complaints += decode.duplicates(body)
+        complaints += decode.duplicates(body)[: decode.MAX_COMPLAINTS - len(complaints)]
     if not (complaints or options.repeated) or options.field_validation == "Ignore":
         return []
     if options.field_validation == "Strict":

@@ -20,6 +20,10 @@ from tonnage.box.apiserver.schema import fast_path, schemas
 from tonnage.errors import ApiError, InvalidError
 
 _QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+MAX_COMPLAINTS = 100
+"""Of strict decoding, about one object (sigs.k8s.io/json saves no more strict errors)."""
+MAX_PATH = 256
+"""Characters of a field's path in a complaint."""
 _INT = {"int": 2**31, "long": 2**63}
 
 
@@ -30,7 +34,8 @@ class DecodeError(Exception):
 def normalize(name: str, obj: dict[str, Any]) -> list[str]:
     """Bring obj into the normal form of the struct `name` (such as "core.v1.Pod"), in place.
 
-    Returns the complaints of strict decoding (`unknown field "spec.foo"`); those fields are dropped.
+    Returns the complaints of strict decoding (`unknown field "spec.foo"`), MAX_COMPLAINTS at most; those fields are
+    dropped.
     Raises ApiError 400 where a value has the wrong type. Idempotent.
     """
     if fast_path.is_normal(name, obj):
@@ -61,7 +66,7 @@ def strict_error(name: str, complaints: list[str]) -> ApiError:
 def duplicates(data: bytes) -> list[str]:
     """The complaints about keys that occur twice in one JSON object: `duplicate field "spec.nodeName"`.
 
-    None for what is not JSON: those of YAML are found where it is read.
+    MAX_COMPLAINTS at most. None for what is not JSON: those of YAML are found where it is read.
     """
     found = False
 
@@ -86,17 +91,24 @@ def _duplicate_paths(data: bytes) -> list[str]:
         if isinstance(value, _Pairs):
             seen = set()
             for key, item in value:
-                inner = f"{path}.{key}" if path else key
-                if key in seen:
+                inner = _short(path, key)
+                if key in seen and len(complaints) < MAX_COMPLAINTS:
                     complaints.append(f'duplicate field "{inner}"')
                 seen.add(key)
                 visit(item, inner)
         elif isinstance(value, list):
             for index, item in enumerate(value):
-                visit(item, f"{path}[{index}]")
+                visit(item, _short(path, f"[{index}]", between=""))
 
     visit(json.loads(data, object_pairs_hook=_Pairs), "")
     return complaints
+
+
+def _short(path: str, key: str, *, between: str = ".") -> str:
+    """The path of a member, cut off where it is too long. It is part of each path below: none may be long."""
+    if len(path) + len(key) < MAX_PATH:
+        return f"{path}{between}{key}" if path else key
+    return f"{path}{between if path else ''}{key[:MAX_PATH]}"[:MAX_PATH] + "..."
 
 
 class _Walk:
@@ -108,14 +120,14 @@ class _Walk:
     def struct(self, value: dict[str, Any], schema: schemas.Struct, path: str) -> None:
         for key in list(value):
             field = schema.fields.get(key)
-            inner = f"{path}.{key}" if path else key
             if field is None:
-                self.unknown.append(f'unknown field "{inner}"')
+                if len(self.unknown) < MAX_COMPLAINTS:
+                    self.unknown.append(f'unknown field "{_short(path, key)}"')
                 del value[key]
             elif value[key] is None:
                 del value[key]
             else:
-                item = self.value(value[key], field.type, inner, schema)
+                item = self.value(value[key], field.type, f"{path}.{key}" if path else key, schema)
                 if _is_empty(item, field):
                     del value[key]
                 else:

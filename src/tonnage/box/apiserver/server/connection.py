@@ -14,7 +14,7 @@ import ssl
 from contextlib import suppress
 from typing import Any, cast
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from tonnage.box.apiserver.rest.output import refusal
@@ -27,11 +27,20 @@ KEEPALIVE_SECONDS = 120.0
 LINGER_SECONDS = 5.0
 """How long the rest of a body that was refused is still taken, so that its sender comes to read why."""
 MAX_LINE = 64 << 10
+MAX_HEADERS = 128 << 10
+"""Bytes of a request's first line and headers. Go's servers take 1 MiB."""
 MAX_UNAUTHENTICATED = 256
 """Connections without valid credentials at one time; further ones wait to be accepted."""
 TURN_SECONDS = 2.0
 """How long such a connection is safe when others wait: enough for a handshake and a request."""
 _REASONS = {400: "BadRequest", 413: "RequestEntityTooLarge"}
+_TOO_MANY_HEADERS = refusal(
+    ApiError(f"the headers of the request have more than {MAX_HEADERS} bytes", code=431, reason="BadRequest")
+).body
+_REFUSED = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: %s\r\nContent-Length: %d\r\n"
+    b"Connection: close\r\n\r\n%s" % (JSON.encode(), len(_TOO_MANY_HEADERS), _TOO_MANY_HEADERS)
+)
 
 
 class Unauthenticated:
@@ -116,13 +125,36 @@ class Tls(asyncio.sslproto.SSLProtocol):
 class HttpConnection(web.RequestHandler):
     """A connection that must begin its first request within `patience` seconds."""
 
-    __slots__ = ("_late", "_unauthenticated", "patience")
+    __slots__ = ("_body", "_head", "_is_upgraded", "_late", "_unauthenticated", "patience")
 
     def __init__(self, manager: web.Server, patience: float, unauthenticated: Unauthenticated, **options: Any) -> None:
         super().__init__(manager, **options)
         self.patience = patience
         self._unauthenticated = unauthenticated
         self._late: asyncio.TimerHandle | None = None
+        self._head = 0
+        """Bytes of a request whose headers are not complete."""
+        self._body: StreamReader | None = None
+        """That of the newest request."""
+        self._is_upgraded = False
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the client sends. Headers are counted as they come: the parser holds them until the last."""
+        is_head, requests = self._body is None or self._body.is_eof(), self._request_count
+        super().data_received(data)
+        if self._request_count != requests and self._messages:
+            message, self._body = self._messages[-1]
+            self._head, self._is_upgraded = 0, bool(getattr(message, "upgrade", False))
+        elif is_head and not self._is_upgraded and not self._force_close:
+            self._head += len(data)
+            if self._head > MAX_HEADERS:
+                self._refuse_headers()
+
+    def _refuse_headers(self) -> None:
+        log.debug("too many headers bytes=%d", self._head)
+        if self.transport is not None and self._current_request is None:  # else an answer is being sent
+            self.transport.write(_REFUSED)
+        self.force_close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for the first request."""

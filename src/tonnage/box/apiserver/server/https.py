@@ -9,7 +9,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import web
@@ -23,6 +23,7 @@ from tonnage.box.apiserver.rest.output import refusal
 from tonnage.box.apiserver.rest.remote_command import Upgrade
 from tonnage.box.apiserver.server.auth import Credentials
 from tonnage.box.apiserver.server.connection import HttpConnection, Server, Tls
+from tonnage.box.apiserver.server.transfers import Transfer, Transfers
 from tonnage.box.apiserver.storage.watch import Hub, Watcher
 from tonnage.errors import ApiError
 from tonnage.kube.transport import JSON, Request, Response
@@ -35,66 +36,16 @@ _BACKLOG = 1024
 _WATCH_PART = 16 << 10
 _PART = 256 << 10
 _SMALL = 16 << 10
-"""Bytes of an answer that is not counted."""
+"""Bytes of an answer or body that is not counted."""
 ANSWERS_BYTES = 64 << 20
 """Bytes of all answers that are being sent. One alone may be larger."""
-SLOW_SECONDS, FAST_BYTES = 2.0, 1 << 20
-"""A client is too slow when it is more than so many seconds behind one that reads so many bytes a second."""
+BODIES_BYTES = 64 << 20
+"""Bytes of all bodies that are being received, by their announced length."""
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _EXHAUSTED_SECONDS = 0.1
 PATIENCE_SECONDS = 60.0
 _FIRST_CHUNK_SECONDS = 0.1
 _UNAUTHORIZED = ApiError("Unauthorized", code=401, reason="Unauthorized")
-
-
-@dataclass(eq=False)
-class Sending:
-    """One answer that is being sent to its client."""
-
-    size: int
-    transport: asyncio.Transport | None
-    since: float
-    sent: int = 0
-
-
-class Answers:
-    """Limit on answers that are being sent: memory holds each until its client has read it."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._sending: dict[Sending, None] = {}
-
-    def begin(self, size: int, transport: asyncio.Transport | None) -> Sending:
-        """Count an answer until end(). Clients that are too slow give way to it, the slowest first. Raises a 429."""
-        now = asyncio.get_running_loop().time()
-        slow = sorted((s for s in self._sending if _lag(s, now) > SLOW_SECONDS), key=lambda s: -_lag(s, now))
-        while self._is_full(size) and slow:
-            last = slow.pop(0)
-            log.debug("a client reads its answer too slowly bytes=%d sent=%d", last.size, last.sent)
-            if last.transport is not None:
-                last.transport.abort()
-            self.end(last)
-        if self._is_full(size):
-            why = f"answers of more than {ANSWERS_BYTES} bytes are being sent: try again, or ask for less (limit)"
-            raise ApiError(why, code=429, reason="TooManyRequests", retry_after=1)
-        sending = Sending(size, transport, now)
-        self._sending[sending] = None
-        self.total += size
-        return sending
-
-    def end(self, sending: Sending) -> None:
-        """Release an answer that was read or whose client is gone. Idempotent."""
-        if sending in self._sending:
-            del self._sending[sending]
-            self.total -= sending.size
-
-    def _is_full(self, size: int) -> bool:
-        return bool(self._sending) and self.total + size > ANSWERS_BYTES
-
-
-def _lag(sending: Sending, now: float) -> float:
-    """Seconds that a client is behind one that reads fast enough."""
-    return now - sending.since - sending.sent / FAST_BYTES
 
 
 class HttpsServer:
@@ -119,7 +70,8 @@ class HttpsServer:
         self._server: Server | None = None
         self._sockets: list[socket.socket] = []
         self._tasks = Background("accept")
-        self.answers = Answers()
+        self.answers = Transfers(ANSWERS_BYTES, "answers", "are being sent: try again, or ask for less (limit)")
+        self.bodies = Transfers(BODIES_BYTES, "bodies", "are being received: try again")
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port. Raises OSError."""
@@ -179,7 +131,11 @@ class HttpsServer:
             request.protocol.authenticated()
         try:
             user = self._access.impersonated(user, request.headers)
-            asked = await _read(request, self._patience)
+            asked = _head(request)
+            if request.body_exists:
+                if (refused := await self._handler.refused(asked, user)) is not None:
+                    return _http(refused, close=True)
+                asked = replace(asked, body=await self._body(request))
         except ApiError as error:
             return _http(refusal(error), close=True)
         answer = await self._handler.handle(asked, user)
@@ -192,6 +148,22 @@ class HttpsServer:
 
             return await serve(request, answer)
         return await _stream(request, answer)
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        """The body of a request. Raises an ApiError (too large, cut short, too slow, too many at once)."""
+        check_size(request.content_length or 0)
+        size = MAX_BODY if request.content_length is None else request.content_length
+        receiving = self.bodies.begin(size, request.transport) if size > _SMALL else None
+        try:
+            async with asyncio.timeout(self._patience):
+                return await _received(request, receiving)
+        except TimeoutError:
+            raise ApiError(f"the body did not come within {self._patience:g} s", code=408, reason="Timeout") from None
+        except (web.HTTPException, OSError, ValueError) as error:
+            raise as_api_error(ApiError(f"cannot read the body: {error}", code=400, reason="BadRequest")) from None
+        finally:
+            if receiving is not None:
+                self.bodies.end(receiving)
 
     async def _send(self, request: web.BaseRequest, answer: Response) -> web.StreamResponse:
         """Send an answer; a large one in parts, so that the loop turns in between, while its client reads it."""
@@ -209,7 +181,7 @@ class HttpsServer:
                 async with asyncio.timeout(self._patience):
                     await response.write(answer.body[start : start + _PART])
                     await request.writer.drain()
-                sending.sent = start + _PART
+                sending.moved = start + _PART
                 await asyncio.sleep(0)
             await response.write_eof()
         except TimeoutError:
@@ -248,35 +220,35 @@ class HttpsServer:
 
 
 def _request_factory() -> Any:
-    """aiohttp's own, with our limit of bodies."""
+    """aiohttp's own."""
     loop = asyncio.get_running_loop()
 
     def make(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-        return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY + 1)
+        return web.BaseRequest(message, payload, protocol, writer, task, loop)
 
     return make
 
 
-async def _read(request: web.BaseRequest, patience: float) -> Request:
-    """The request without HTTP. Raises an ApiError (too large, cut short, too slow)."""
-    url, headers, body = request.rel_url, request.headers, b""
-    if request.body_exists:
-        check_size(request.content_length or 0)
-        try:
-            async with asyncio.timeout(patience):
-                body = await request.read()
-        except TimeoutError:
-            raise ApiError(f"the body did not come within {patience:g} s", code=408, reason="Timeout") from None
-        except web.HTTPRequestEntityTooLarge:
-            check_size(MAX_BODY + 1)
-        except (web.HTTPException, OSError, ValueError) as error:
-            raise as_api_error(ApiError(f"cannot read the body: {error}", code=400, reason="BadRequest")) from None
+async def _received(request: web.BaseRequest, receiving: Transfer | None) -> bytes:
+    """The body, part by part. Raises a 413, and what aiohttp raises."""
+    body = bytearray()
+    while part := await request.content.readany():
+        body += part
+        check_size(len(body))
+        if receiving is not None:
+            receiving.moved = len(body)
+    return bytes(body)
+
+
+def _head(request: web.BaseRequest) -> Request:
+    """The request without HTTP and without its body."""
+    url, headers = request.rel_url, request.headers
     query = dict(reversed(list(url.query.items()))) if url.raw_query_string else {}
     return Request(
         request.method,
         url.raw_path,
         query,
-        body,
+        b"",
         headers.get("Content-Type", JSON),
         headers.get("Accept", JSON),
         *((upgrade.lower(), tuple(url.query.items())) if (upgrade := headers.get("Upgrade", "")) else ()),

@@ -26,6 +26,7 @@ from tonnage.box.apiserver.request.options import WriteOptions
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.request.routes import RequestPath
 from tonnage.box.apiserver.request.user import ADMIN, ApiUser
+from tonnage.box.apiserver.rest.event_expiry import EventExpiry
 from tonnage.box.apiserver.rest.handler import Handler, NodeProxy, PodLogs, Sources
 from tonnage.box.apiserver.rest.object_meta import Stamps
 from tonnage.box.apiserver.rest.writes import Writes
@@ -85,6 +86,7 @@ class ApiServer:
         self.hub = Hub(store)
         self.url = ""
         self._quota = QuotaController(store, self.clock)
+        self._events = EventExpiry(store, self.clock)
         catalog = Catalog(RESOURCES.values())
 
         async def documented(request: Request) -> Response | None:
@@ -107,6 +109,7 @@ class ApiServer:
         """Load the store and make what every cluster has: namespaces and priorities. Raises what Store.start raises."""
         await self.store.start()
         self._quota.start()
+        self._events.start()
         self.access.start()
         namespaces = [{"metadata": {"name": name}} for name in DEFAULT_NAMESPACES]
         classes = [priority.system_class(name) for name in SYSTEM_CLASSES]
@@ -163,6 +166,7 @@ class ApiServer:
         """End all watches and requests within a second, then the store. Idempotent."""
         self.hub.close_all()
         await self._quota.stop()
+        await self._events.stop()
         if self._https is not None:
             await self._https.stop()
             self._https = None

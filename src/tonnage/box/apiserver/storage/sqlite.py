@@ -156,6 +156,7 @@ class SqliteStore(Store):
         loop = asyncio.get_running_loop()
         before = self.get(key)
         record = self._stamp(key, obj)
+        self._check_space(record, obj, removed=removed)
         write = _Write(record, removed, _need(record, before, removed=removed), loop.create_future())
         self._pending[key] = write.done
         self._waiting.append(write)

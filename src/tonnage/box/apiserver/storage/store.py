@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from tonnage.errors import ApiGoneError
+from tonnage.errors import ApiGoneError, ExhaustedError
 
 log = logging.getLogger(__name__)
 Obj = dict[str, Any]
@@ -22,6 +22,14 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 Extract = Callable[[str, Obj], Mapping[str, str]]
 HISTORY_BYTES = 8 << 20
 """Of the changes of one collection."""
+
+STORE_BYTES = 512 << 20
+"""Of all objects. etcd has a quota too: 2 GiB, and what does not fit is answered `database space exceeded`."""
+OBJECT_BYTES = 1 << 10
+"""What an object counts besides its data: its places in memory."""
+_MARGIN = STORE_BYTES // 16
+"""Beyond STORE_BYTES, for updates that make an object hardly larger: the status of what is there goes on."""
+_SLIGHTLY = 1 << 10
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -137,6 +145,8 @@ class Store:
         self._objects: dict[str, dict[str, dict[str, StoredObject]]] = {}
         self._histories = defaultdict[str, History](lambda: History(self._floor))
         self._listeners: list[Listener] = []
+        self.size = 0
+        """Bytes of all visible objects; each counts OBJECT_BYTES more than its data."""
 
     @property
     def revision(self) -> int:
@@ -187,8 +197,8 @@ class Store:
     async def put(self, key: ObjectKey, obj: Obj, expected: int) -> StoredObject:
         """Create (expected 0) or replace obj, which is at revision expected; sets its metadata.resourceVersion.
 
-        Returns when the write is durable. Raises StaleError, and ExhaustedError or UnavailableError (disk full, read-
-        only, broken); then nothing has been changed and the write may be repeated.
+        Returns when the write is durable. Raises StaleError, and ExhaustedError or UnavailableError (more than
+        STORE_BYTES; disk full, read-only, broken); then nothing has been changed and the write may be repeated.
         """
         return await self._write(key, obj, expected, removed=False)
 
@@ -199,6 +209,7 @@ class Store:
     async def _write(self, key: ObjectKey, obj: Obj, expected: int, *, removed: bool) -> StoredObject:
         self._check(key, expected)
         record = self._stamp(key, obj)
+        self._check_space(record, obj, removed=removed)
         self._apply(record, removed=removed)
         return record
 
@@ -206,6 +217,21 @@ class Store:
         current = self.get(key)
         if (current.revision if current else 0) != expected:
             raise StaleError(f"{'/'.join(filter(None, key))} has changed meanwhile")
+
+    def _check_space(self, record: StoredObject, obj: Obj, *, removed: bool) -> None:
+        """Raises ExhaustedError for a write that would make the store too large. All that deletes passes."""
+        before = self.get(record.key)
+        growth = _weight(record) - _weight(before)
+        if removed or growth <= 0 or self.size + growth <= STORE_BYTES:
+            return
+        if before is not None:
+            if growth <= _SLIGHTLY and self.size + growth <= STORE_BYTES + _MARGIN:
+                return
+            if growth <= _SLIGHTLY and "deletionTimestamp" in obj["metadata"] and _is_living(before):
+                return  # marked for deletion: what has finalizers cannot go otherwise
+        raise ExhaustedError(
+            f"the store is full: it has {self.size} bytes of objects, {STORE_BYTES} at most: delete some and try again"
+        )
 
     def _stamp(self, key: ObjectKey, obj: Obj) -> StoredObject:
         """Give obj the next revision and encode it."""
@@ -224,6 +250,7 @@ class Store:
                 del self._objects[collection][namespace]
         else:
             space[name] = record
+        self.size += (0 if removed else _weight(record)) - _weight(before)
         self._revision = record.revision
         event = StoreEvent("DELETED" if removed else "MODIFIED" if before else "ADDED", record, before)
         self._histories[collection].append(event)
@@ -238,4 +265,14 @@ class Store:
         for record in records:
             collection, namespace, name = record.key
             self._objects.setdefault(collection, {}).setdefault(namespace, {})[name] = record
+            self.size += _weight(record)
         self._revision = self._floor = self._assigned = max(revision, 1)
+
+
+def _weight(record: StoredObject | None) -> int:
+    """What an object counts of STORE_BYTES."""
+    return len(record.data) + OBJECT_BYTES if record is not None else 0
+
+
+def _is_living(record: StoredObject) -> bool:
+    return "deletionTimestamp" not in record.decode()["metadata"]

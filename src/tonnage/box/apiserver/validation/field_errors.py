@@ -42,6 +42,11 @@ class Faults(list[FieldCause]):
         words = ", ".join(f'"{word}"' for word in supported)
         self._add(path, "NotSupported", f"Unsupported value: {shown(value)}", f"supported values: {words}")
 
+    def too_many(self, path: str, count: int, limit: int) -> None:
+        """It has more items than the limit."""
+        if count > limit:
+            self._add(path, "TooMany", f"Too many: {count}", f"must have at most {limit} items")
+
     def too_long(self, path: str, limit: int) -> None:
         """It has too many bytes."""
         self._add(path, "TooLong", "Too long", f"may not be more than {limit} bytes")

@@ -8,6 +8,10 @@ from tonnage.box.apiserver.validation.field_errors import Faults, items
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 """Of taints and tolerations."""
+MAX_TERMS = 100
+"""Terms of podAffinity and podAntiAffinity together; Kubernetes has no limit. Each is compared with each pod."""
+MAX_CONSTRAINTS = 32
+"""Of topologySpreadConstraints; Kubernetes has no limit. Each is counted over all nodes."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -19,6 +23,10 @@ def scheduling(faults: Faults, spec: Obj) -> None:
         check_toleration(faults, toleration, here)
     affinity = spec.get("affinity") or {}
     _node_affinity(faults, affinity.get("nodeAffinity") or {}, "spec.affinity.nodeAffinity")
+    pod_terms = [affinity.get(word) or {} for word in ("podAffinity", "podAntiAffinity")]
+    faults.too_many("spec.affinity", sum(map(_terms, pod_terms)), MAX_TERMS)
+    constraints = spec.get("topologySpreadConstraints") or ()
+    faults.too_many("spec.topologySpreadConstraints", len(constraints), MAX_CONSTRAINTS)
     for word in ("podAffinity", "podAntiAffinity"):
         _pod_affinity(faults, affinity.get(word) or {}, f"spec.affinity.{word}.")
     for here, constraint in items(spec, "topologySpreadConstraints", "spec."):
@@ -68,6 +76,10 @@ def _node_affinity(faults: Faults, affinity: Obj, path: str) -> None:
 def _weight(faults: Faults, term: Obj, path: str) -> None:
     if not 1 <= term.get("weight", 0) <= 100:
         faults.invalid(f"{path}.weight", term.get("weight", 0), "must be in the range 1-100")
+
+
+def _terms(affinity: Obj) -> int:
+    return len(affinity.get(_REQUIRED) or ()) + len(affinity.get(_PREFERRED) or ())
 
 
 def _pod_affinity(faults: Faults, affinity: Obj, path: str) -> None:

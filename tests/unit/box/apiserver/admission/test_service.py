@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.box.apiserver.admission import service as services
 
+PROTOCOLS = ("TCP", "UDP", "SCTP")
 Obj = dict[str, Any]
 SERVICES = "/api/v1/namespaces/default/services"
 
@@ -109,3 +111,35 @@ async def test_quota_counts_services(api: Api) -> None:
     assert "exceeded quota" in (await api.create(SERVICES, service("b", type="NodePort"), want=403))["message"]
     await api.create(SERVICES, service("b"))
     assert "exceeded quota" in (await api.create(SERVICES, service("c"), want=403))["message"]
+
+
+class Counted(Sequence[int]):
+    """The node ports; steps: how many were looked at."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._ports = services.NODE_PORTS
+
+    def __getitem__(self, index: Any) -> Any:
+        self.steps += 1
+        return self._ports[index]
+
+    def __len__(self) -> int:
+        return len(self._ports)
+
+
+async def test_no_node_port_is_looked_at_twice(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = Counted()
+    monkeypatch.setattr(services, "NODE_PORTS", counted)
+    each = len(counted) - 68
+    ports = [{"name": f"p{n}", "port": 1 + n // 3, "protocol": PROTOCOLS[n % 3]} for n in range(3 * each)]
+    made = await api.create(
+        SERVICES, service() | {"spec": {"type": "NodePort", "ports": ports}}, query={"dryRun": "All"}
+    )
+    numbers = {(port["protocol"], port["nodePort"]) for port in made["spec"]["ports"]}
+    assert len(numbers) == 3 * each == 8100
+    assert counted.steps <= 3 * len(counted)
+    ports = [{"name": f"p{n}", "port": 1 + n} for n in range(len(counted) + 1)]
+    refused = await api.create(SERVICES, service() | {"spec": {"type": "NodePort", "ports": ports}}, want=403)
+    assert "the range of node ports is full" in refused["message"]
+    assert counted.steps <= 4 * len(counted)

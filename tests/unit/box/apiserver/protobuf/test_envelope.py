@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 from tests.unit.box.apiserver.protobuf.samples import objects
 
-from tonnage.box.apiserver.protobuf import envelope
+from tonnage.box.apiserver.protobuf import envelope, messages
 from tonnage.box.apiserver.protobuf.wire import WireError, delimited, fields
 
 
@@ -86,3 +87,35 @@ def damaged(rng: random.Random, body: bytes) -> bytes:
         if not data:
             break
     return bytes(data)
+
+
+UNKNOWN = b"\xb8\x3e\x01"
+"""A field of the number 999."""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        envelope.wrap("v1", "ConfigMap", UNKNOWN * 1_000_000),
+        envelope.wrap("v1", "ConfigMap", delimited(1, UNKNOWN * 1_000_000)),
+        envelope.wrap("v1", "ConfigMap", delimited(2, UNKNOWN * 1_000_000)),
+        envelope.wrap("v1", "ConfigMap", delimited(2, b"\x0a\x00" * 1_000_000)),
+        envelope.MAGIC + UNKNOWN * 1_000_000,
+        envelope.MAGIC + delimited(1, UNKNOWN * 1_000_000),
+    ],
+    ids=["object", "metadata", "entry", "key", "envelope", "kind"],
+)
+def test_no_more_fields_are_looked_at_than_a_body_may_have(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = 0
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        nonlocal looked
+        for field in fields(*arguments):
+            looked += 1
+            yield field
+
+    monkeypatch.setattr(messages, "fields", counted)
+    monkeypatch.setattr(envelope, "fields", counted)
+    with pytest.raises(WireError, match="more than 100000 fields"):
+        decoded(body)
+    assert looked <= messages.MAX_FIELDS + 10

@@ -147,3 +147,5 @@ async def test_keys_that_yaml_repeats(api: Api, padding: int) -> None:
 
 def test_repeated_keys_are_named_a_thousand_times_at_most() -> None:
     assert len(yaml_body.parse(b"a: 1\n" * 3000).repeated) == yaml_body.MAX_REPEATED
+    (line,) = yaml_body.parse((b"k" * 1000 + b": 1\n") * 2).repeated
+    assert line == f'line 2: key "{"k" * 256}..." already set in map'

@@ -11,6 +11,7 @@ from tests.unit.box.apiserver.conftest import Api, turned
 from tonnage.api import selectors
 from tonnage.box.apiserver.request import negotiate
 from tonnage.box.apiserver.rest import writes
+from tonnage.box.apiserver.storage import store
 from tonnage.errors import InvalidError
 from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
@@ -172,7 +173,32 @@ async def test_large_objects_are_worked_on_outside_the_loop(api: Api, monkeypatc
 async def test_a_collection_is_deleted_some_objects_in_a_turn(api: Api) -> None:
     for n in range(500):
         await api.create(MAPS, {"metadata": {"name": f"x{n}"}})
-    store = api.server.store
-    most = await turned(api.delete(MAPS), lambda: 500 - store.count("configmaps"))
-    assert store.count("configmaps") == 0
+    count = api.server.store.count
+    most = await turned(api.delete(MAPS), lambda: 500 - count("configmaps"))
+    assert count("configmaps") == 0
     assert 0 < most <= 2 * writes._TOGETHER
+
+
+@pytest.mark.parametrize("validation", ["Strict", "Warn"])
+async def test_the_answer_about_repeated_fields_is_small(api: Api, validation: str) -> None:
+    many = ",".join(['"a": 1'] * 600)
+    unknown = ",".join(f'"u{n}": 1' for n in range(600))
+    body = f'{{"metadata": {{"name": "x"}}, {unknown}, "{"k" * 1_000_000}": {{{many}}}}}'.encode()
+    answer = await api.send("POST", MAPS, body, query={"fieldValidation": validation})
+    assert answer.status == (400 if validation == "Strict" else 201)
+    assert len(answer.body) + len(answer.headers.get("Warning", "")) < 64 << 10
+
+
+async def test_a_full_store_refuses_by_name_and_lets_deletes_pass(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"metadata": {"name": "held", "finalizers": ["a.b/c"]}, "data": {"a": "x" * 10_000}}
+    await api.create(MAPS, held)
+    monkeypatch.setattr(store, "STORE_BYTES", api.server.store.size)
+    monkeypatch.setattr(store, "_MARGIN", 0)
+    answer = await api.create(MAPS, {"metadata": {"name": "x"}}, want=507)
+    assert answer["reason"] == "InsufficientStorage"
+    assert answer["message"].startswith("the store is full: it has ")
+    await api.patch(f"{MAPS}/held", {"data": {"b": "y"}}, want=507)
+    await api.delete(f"{MAPS}/held")
+    await api.patch(f"{MAPS}/held", {"metadata": {"finalizers": None}})
+    await api.get(f"{MAPS}/held", want=404)
+    await api.create(MAPS, {"metadata": {"name": "x"}})

@@ -187,3 +187,16 @@ def test_whatever_fits_the_schema_is_judged_and_never_trips_the_rules(key: str, 
         assert isinstance(row.validate(new, old, subresource=subresource), list)
     assert len(table.row(row.columns, new, datetime(2026, 1, 1, tzinfo=UTC), "None")["cells"]) == len(row.columns)
     assert row.field_names <= row.fields(new).keys()
+
+
+def test_complaints_are_bounded_in_number_and_length() -> None:
+    long = "k" * 1_000_000
+    inner = ",".join(['"a": 1'] * 600)
+    complaints = decode.duplicates(b'{"%s": {%s}}' % (long.encode(), inner.encode()))
+    assert len(complaints) == decode.MAX_COMPLAINTS
+    assert max(map(len, complaints)) < decode.MAX_PATH + 30
+    complaints = decode.duplicates(b'{"%s": {"x": [[{%s}]]}}' % (b"k" * 200, inner.encode()))
+    assert complaints[0] == f'duplicate field "{"k" * 200}.x[0][0].a"'
+    unknown = decode.normalize("core.v1.ConfigMap", {long: 1} | {f"u{n}": 1 for n in range(600)})
+    assert len(unknown) == decode.MAX_COMPLAINTS
+    assert max(map(len, unknown)) < decode.MAX_PATH + 30

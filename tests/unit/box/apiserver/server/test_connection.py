@@ -126,3 +126,45 @@ async def test_many_headers_are_refused(server: ApiServer) -> None:
     async with asyncio.timeout(60):
         assert b" 400 " in (await reader.read()).splitlines()[0]
     writer.close()
+
+
+def headers(count: int, size: int) -> bytes:
+    return b"".join(b"X-%d: %s\r\n" % (n, b"y" * size) for n in range(count))
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /api HTTP/1.1\r\nHost: x\r\n%s\r\n"], ids=["first", "second"])
+async def test_the_headers_of_a_request_are_bounded_before_they_are_complete(server: ApiServer, before: bytes) -> None:
+    assert server.credentials is not None
+    assert server._https is not None
+    token = b"Authorization: Bearer %s\r\n" % server.credentials.token.encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port(server), ssl=context())
+    if before:
+        writer.write(before % token)
+        assert b" 200 " in await reader.readline()
+        while (await reader.readline()).strip():
+            pass
+    writer.write(b"GET /api HTTP/1.1\r\nHost: x\r\n" + headers(3, 50_000))
+    async with asyncio.timeout(60):
+        rest = await reader.read()
+        assert b"HTTP/1.1 431 " in rest
+        assert b"have more than 131072 bytes" in rest
+        while strangers(server) or server._https._server.connections:  # type: ignore[union-attr]
+            await asyncio.sleep(0.01)
+    writer.transport.abort()
+
+
+async def test_a_request_may_have_many_bytes_of_headers_and_a_body(server: ApiServer) -> None:
+    assert server.credentials is not None
+    token = b"Authorization: Bearer %s\r\n" % server.credentials.token.encode()
+    body = b'{"metadata": {"name": "x"}, "data": {"a": "%s"}}' % (b"x" * 500_000)
+    head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n" % (MAPS.encode(), len(body))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port(server), ssl=context())
+    for status in (b" 201 ", b" 409 "):
+        writer.write(head + token + headers(100, 1_000) + b"\r\n" + body)
+        assert status in await reader.readline()
+        size = 0
+        while line := (await reader.readline()).strip():
+            if line.lower().startswith(b"content-length:"):
+                size = int(line.partition(b":")[2])
+        await reader.readexactly(size)
+    writer.transport.abort()

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from tests.unit.box.apiserver.server.conftest import context, port
 
-from tonnage.box.apiserver.server import https
+from tonnage.box.apiserver.server import transfers
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.box.apiserver.storage import watch
 from tonnage.kube.transport import JSON, Request
@@ -139,16 +139,16 @@ async def listed(server: ApiServer) -> tuple[int, int]:
 
 
 async def test_lists_that_are_not_read_give_way_to_others(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(https, "ANSWERS_BYTES", 10 * MIB)
-    monkeypatch.setattr(https, "SLOW_SECONDS", -1.0)  # whoever has not read all is too slow
+    assert server._https is not None
+    server._https.answers.limit = 10 * MIB
+    monkeypatch.setattr(transfers, "SLOW_SECONDS", -1.0)  # whoever has not read all is too slow
     for n in range(4):
         await server.transport().request(Request("POST", MAPS, body=config(f"x{n}", 1_000_000)))
-    assert server._https is not None
     answers, idle = server._https.answers, []
     for n in range(6):
         idle.append(await asks(server))
         assert 0 < answers.total <= 10 * MIB
-        assert len(answers._sending) == min(n + 1, 2)
+        assert len(answers._running) == min(n + 1, 2)
     assert await listed(server) == (200, 4)
     for _, writer in idle:
         writer.transport.abort()
@@ -158,8 +158,9 @@ async def test_lists_that_are_not_read_give_way_to_others(server: ApiServer, mon
 
 
 async def test_a_list_waits_for_those_that_are_being_read(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(https, "ANSWERS_BYTES", 3 * MIB)
-    monkeypatch.setattr(https, "SLOW_SECONDS", 1e9)
+    assert server._https is not None
+    server._https.answers.limit = 3 * MIB
+    monkeypatch.setattr(transfers, "SLOW_SECONDS", 1e9)
     for n in range(4):
         await server.transport().request(Request("POST", MAPS, body=config(f"x{n}", 1_000_000)))
     assert await listed(server) == (200, 4)  # alone, it may be larger

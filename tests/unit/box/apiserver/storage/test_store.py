@@ -8,14 +8,18 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.examples import examples
 
+from tonnage.box.apiserver.storage import store as store_module
 from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.apiserver.storage.store import ObjectKey, StaleError, StoreEvent
+from tonnage.box.apiserver.storage.store import ObjectKey, StaleError, Store, StoreEvent
+from tonnage.errors import ExhaustedError
 
 T = TypeVar("T")
+KIB = 1 << 10
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 
 
@@ -116,3 +120,58 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStoreMachine = StoreMachine.TestCase
 TestStoreMachine.settings = examples(10, machine=True, stateful_step_count=20, deadline=None)
+
+
+def thing(name: str, size: int, **meta: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **meta}, "data": "x" * size}
+
+
+@pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
+async def test_a_full_store_takes_only_what_deletes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    monkeypatch.setattr(store_module, "STORE_BYTES", 100 * KIB)
+    monkeypatch.setattr(store_module, "_MARGIN", 2 * KIB)
+
+    def made() -> Store:
+        return SqliteStore(tmp_path / "state.db", lambda *_: {}) if durable else Store(lambda *_: {})
+
+    store = made()
+    await store.start()
+    for n in range(9):
+        await store.put(key(f"x{n}"), thing(f"x{n}", 10_000), 0)
+    with pytest.raises(ExhaustedError, match=r"the store is full: .* 102400 at most: delete some"):
+        await store.put(key("y"), thing("y", 10_000), 0)
+    with pytest.raises(ExhaustedError, match="the store is full"):
+        await store.put(key("x0"), thing("x0", 20_000), revision(store, "x0"))
+    await store.put(key("x0"), thing("x0", 9_000), revision(store, "x0"))
+    for n in range(3):  # as conditions of a status do
+        await store.put(key("x0"), thing("x0", 9_000 + 1_000 * n), revision(store, "x0"))
+    before = store.size
+    while store.size <= 102 * KIB - 1000:
+        await store.put(key("x1"), thing("x1", 10_000 + store.size - before + 1000), revision(store, "x1"))
+    with pytest.raises(ExhaustedError):
+        await store.put(key("x2"), thing("x2", 11_000), revision(store, "x2"))
+    size = store.size
+    if durable:
+        await store.stop()
+        store = made()
+        await store.start()
+    assert store.size == size
+    await store.put(key("x2"), thing("x2", 10_000, deletionTimestamp="2030-01-01T00:00:00Z"), revision(store, "x2"))
+    with pytest.raises(ExhaustedError):  # once
+        await store.put(key("x2"), thing("x2", 11_000, deletionTimestamp="2030-01-01T00:00:00Z"), revision(store, "x2"))
+    await store.remove(key("x2"), thing("x2", 99_000), revision(store, "x2"))
+    await store.put(key("y"), thing("y", 1_000), 0)
+    for n in range(9):
+        if n != 2:
+            await store.remove(key(f"x{n}"), thing(f"x{n}", 0), revision(store, f"x{n}"))
+    await store.remove(key("y"), thing("y", 0), revision(store, "y"))
+    assert store.size == 0
+    await store.stop()
+
+
+def revision(store: Store, name: str) -> int:
+    found = store.get(key(name))
+    assert found is not None
+    return found.revision

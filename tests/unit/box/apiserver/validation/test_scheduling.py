@@ -10,6 +10,7 @@ from tests.unit.box.apiserver.validation.test_pod import pod
 
 Obj = dict[str, Any]
 Faults = Callable[..., list[str]]
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _V = "spec.volumes[0]"
 _TEMPLATE = f"{_V}.ephemeral.volumeClaimTemplate"
 
@@ -81,3 +82,32 @@ def test_tolerations_are_only_added(faults: Faults) -> None:
     new = pod(tolerations=[{"key": "b", "operator": "Exists"}])
     assert "existing toleration can not be modified" in faults("pods", new, old)[0]
     assert faults("pods", pod(tolerations=[*new["spec"]["tolerations"], *old["spec"]["tolerations"]]), old) == []
+
+
+@pytest.mark.parametrize("preferred", [False, True])
+def test_the_terms_of_a_pod_are_bounded(faults: Faults, preferred: bool) -> None:
+    term: Obj = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
+    word = "preferredDuringSchedulingIgnoredDuringExecution" if preferred else _REQUIRED
+    if preferred:
+        term = {"weight": 1, "podAffinityTerm": term}
+
+    def terms(wanted: int, unwanted: int) -> Obj:
+        return pod(affinity={"podAffinity": {word: [term] * wanted}, "podAntiAffinity": {word: [term] * unwanted}})
+
+    assert faults("pods", terms(60, 40)) == []
+    said = "spec.affinity: Too many: 2000: must have at most 100 items"
+    assert faults("pods", terms(60, 1940)) == [said]
+    labels = {"a": "b"}
+    template = {"metadata": {"labels": labels}} | {"spec": terms(0, 101)["spec"]}
+    made = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+    assert faults("apps/deployments", made) == [f"spec.template.{said.replace('2000', '101')}"]
+
+
+def test_the_spread_constraints_of_a_pod_are_bounded(faults: Faults) -> None:
+    def spread(count: int) -> Obj:
+        one = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+        return pod(topologySpreadConstraints=[one | {"topologyKey": f"k{n}"} for n in range(count)])
+
+    assert faults("pods", spread(32)) == []
+    said = "spec.topologySpreadConstraints: Too many: 4000: must have at most 32 items"
+    assert faults("pods", spread(4000)) == [said]
