@@ -37,6 +37,7 @@ NAMES = {
 }  # fmt: skip
 """Words that no name in code has as a part."""
 TESTED_BY = {
+    "pools/fs/shutdown.py": "tests/crash/faults/test_shut_down.py",
     "box/kubelet/containers/start/machine_code.py": "tests/unit/box/kubelet/containers/start/test_program.py",
     "pools/static/content.py": "tests/unit/pools/static/test_amnesia.py",
     "node/provisioner/populator.py": "tests/unit/node/test_populator_library.py",
