@@ -171,6 +171,7 @@ class Pool:
         self.backend.check_open()
         check_modifiable(self, request.mutable)
         if self.probe.fault and request.name not in self.backend.records.volumes:
+            await self.probe.retry()  # it may have been for a moment, as without a free descriptor
             self.probe.check()
         try:
             return await self._create_locked(request)
@@ -505,6 +506,8 @@ class Pool:
         fstype = fstype_of(self, fstype, block=block)
         self.backend.check(parameters, fstype, block=block)
         check_content(parameters, fstype, block=block)
+        if self.probe.fault:
+            await self.probe.retry()
         if self.probe.fault:
             return NO_CAPACITY
         if self.backend.knows_capacity:

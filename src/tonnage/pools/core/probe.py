@@ -61,6 +61,11 @@ class WriteProbe:
         if not done:
             self._set(f"a write has not ended for {PATIENCE:.0f} s")
 
+    async def retry(self) -> None:
+        """Try again at once while the pool cannot write; not while a write hangs."""
+        if self.fault and (self._try is None or self._try.done()):
+            await self.run()
+
     async def _write_once(self) -> None:
         try:
             await self._write()

@@ -1,4 +1,4 @@
-"""File systems that stop answering while they are mounted: reported, unmounted, and repaired by the next mount. Blocking.
+"""File systems that stop answering while mounted: reported, unmounted, and repaired by the next mount. Blocking.
 
 XFS shuts down after an error of its disk, ext4 when its disk goes away; a FUSE file system ends with its server. From
 then on all use fails. Unmounting works, and mounting again replays the log.

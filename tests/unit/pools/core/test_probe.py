@@ -133,6 +133,18 @@ async def test_a_failed_creation_makes_the_pool_offer_nothing_until_it_can_write
     await pool.close()
 
 
+async def test_a_fault_of_a_moment_costs_one_call() -> None:
+    pool = _Dead()
+    await pool.open()
+    pool.error = "Too many open files"
+    with pytest.raises(ExhaustedError):
+        await pool.create(VolumeRequest("new", GIB))
+    pool.error = ""
+    await pool.create(VolumeRequest("new", GIB))
+    assert (await pool.capacity()).free == 9 * GIB
+    await pool.close()
+
+
 async def test_a_creation_that_fails_on_a_disk_that_can_write_is_of_that_volume() -> None:
     pool = _Dead()
     await pool.open()
