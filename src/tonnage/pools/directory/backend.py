@@ -125,6 +125,8 @@ class PoolFolder:
         """Write a volume's record. Raises ExhaustedError, HostError."""
         self.directory.write(record, durable=durable)
         self.records.volumes[record.name] = record
+        if record.name in self.directory.unfinished:  # before the first stage, after which it may hold data
+            self.directory.finish(record.name)
 
 
 log = logging.getLogger(__name__)
@@ -392,7 +394,7 @@ class DirectoryBackend(Backend):
             self.folder.directory.begin(record.name)
             record = self.contents.make(record) if origin is None else self.contents.fill(record, origin)
             self.write(record)
-            self.folder.directory.finish(record.name)
+            self.folder.directory.try_finish(record.name)
             if origin is not None:
                 self.contents.changed(record.name)
                 self.contents.changed(record.from_volume)
@@ -455,8 +457,14 @@ class DirectoryBackend(Backend):
         self.contents.changed(name)
 
     def _set_aside(self, record: VolumeRecord, directory: Directory) -> Path:
-        """Rename the content of a volume or snapshot, then remove its record; return the content's path."""
+        """Rename the content of a volume or snapshot, then remove its record; return the content's path.
+
+        Where a full disk allows no rename, the content is removed before the record: a deletion that fails or is killed
+        between the two is repeated, and leaves no content without a record.
+        """
         aside = directory.set_aside(record.name, record.uuid, self.folder.suffix)
+        if aside == directory.path / f"{record.name}{self.folder.suffix}":
+            self.contents.remove(aside)
         try:
             directory.remove(record.name, durable=self.contents.durable)
         except BaseException:

@@ -137,6 +137,8 @@ class Directory:
     def __init__(self, path: Path, kind: str) -> None:
         self.path = path
         self._kind = kind
+        self.unfinished: set[str] = set()
+        """Names of contents that have a record, and still the mark that they are being made."""
         self._marker = -1
         self._at = -1
         self._opening = threading.Lock()
@@ -400,6 +402,15 @@ class Directory:
         """Remove that mark: the content has a record, or is gone. Idempotent. Raises HostError."""
         with host_errors(f"cannot write in {self.path}"), suppress(FileNotFoundError):
             os.unlink(f"{_MAKING}{name}", dir_fd=self.at)
+        self.unfinished.discard(name)
+
+    def try_finish(self, name: str) -> None:
+        """The same, for content whose record is durable: a mark that stays is removed with the next write, or start."""
+        try:
+            self.finish(name)
+        except HostError as failure:
+            log.warning("mark of made content stays name=%s error=%s", name, failure)
+            self.unfinished.add(name)
 
     def is_begun(self, name: str) -> bool:
         """Whether content is marked as being made."""
@@ -426,8 +437,8 @@ class Directory:
     def set_aside(self, name: str, uuid: UUID, suffix: str) -> Path:
         """Rename the content of a volume whose record is to be removed; return its path. Idempotent. Raises HostError.
 
-        It is durable when the record's removal is. On a full disk the content may keep its name: a kill before it is
-        removed makes it an orphan then.
+        It is durable when the record's removal is. On a full disk the content may keep its name, and that path is
+        returned.
         """
         aside, entry = self.deleted(name, uuid, suffix), f"{name}{suffix}"
         with host_errors(f"cannot rename {entry} in {self.path}"), suppress(FileNotFoundError):
@@ -450,7 +461,12 @@ class Directory:
             os.rename(entry, name, src_dir_fd=self.at, dst_dir_fd=self.at)
 
     def put_back(self, name: str, uuid: UUID, suffix: str) -> None:
-        """Undo set_aside(), if it can be undone."""
+        """Undo set_aside(), if it can be undone.
+
+        Not without its record, which may be gone although its removal failed: the content would be an orphan.
+        """
+        if not os.path.lexists(self.path / f"{name}{_RECORD}"):
+            return
         with suppress(OSError):
             aside = self.deleted(name, uuid, suffix)
             os.rename(aside.name, f"{name}{suffix}", src_dir_fd=self.at, dst_dir_fd=self.at)

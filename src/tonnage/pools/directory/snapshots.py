@@ -79,7 +79,7 @@ class Snapshots:
     def add(self, record: VolumeRecord, *, durable: bool) -> None:
         """Write a record, which creates the snapshot. Raises ExhaustedError, HostError."""
         self.directory.write(record, durable=durable)
-        self.directory.finish(record.name)
+        self.directory.try_finish(record.name)
         self.records[record.name] = record
 
     def forget(self, name: str, *, durable: bool) -> None:
