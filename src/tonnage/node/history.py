@@ -67,7 +67,7 @@ class _Seen(msgspec.Struct, frozen=True):
 class ApiHistory:
     """The marks of one node. state: the folder of the file; None keeps the marks in memory only."""
 
-    def __init__(  # what it reads, writes and tells
+    def __init__(
         self,
         client: Client,
         events: EventRecorder,
