@@ -157,7 +157,9 @@ class StaticBackend(Backend):
 
     def _absence(self, entry: str) -> str:
         """Why the disk of an entry is not the recorded one, "" when it is."""
-        record, disk = self.disk_records.disks[entry], self._found.disks.get(entry)
+        record, disk = self.disk_records.disks.get(entry), self._found.disks.get(entry)
+        if record is None:
+            return ""  # the cleaner has ended in its thread: the disk is free
         if disk is None:
             why = self._found.refused.get(entry, "it is not there")
             return f"disk {self.directory / entry}: {why}; bring it back as it was"
