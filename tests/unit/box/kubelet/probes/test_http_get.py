@@ -16,7 +16,10 @@ Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def _server(answer: Answer) -> AsyncIterator[str]:
+    handlers = set[asyncio.Task[None] | None]()
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.add(asyncio.current_task())
         try:
             await answer(await reader.readuntil(b"\r\n\r\n"), writer)
         except OSError:
@@ -27,7 +30,11 @@ async def _server(answer: Answer) -> AsyncIterator[str]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         host, port = server.sockets[0].getsockname()
-        yield f"http://{host}:{port}"
+        try:
+            yield f"http://{host}:{port}"
+        finally:
+            for handler in filter(None, handlers):
+                handler.cancel()  # from Python 3.12 on, the server waits for them
 
 
 def _fixed(*parts: bytes, forever: bytes = b"", hold: bool = False) -> Answer:
