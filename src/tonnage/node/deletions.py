@@ -58,10 +58,15 @@ class Deletions:
     async def delete_released(
         self, driver: DriverInfo, handle: str, volume: PersistentVolume, secrets: Mapping[str, str]
     ) -> None:
-        """Delete the volume of a PersistentVolume. Proof: a live read of it, Released with policy Delete."""
+        """Delete the volume of a PersistentVolume.
+
+        Proof: a live read of it, with policy Delete: Released, or being deleted without ever having had a claim.
+        """
         await self._history.check()
         await driver.client.delete_volume(handle, secrets=secrets)
-        self._tell("volume", handle, driver, f"PersistentVolume {_of(volume)} is Released with policy Delete")
+        self._tell(
+            "volume", handle, driver, f"PersistentVolume {_of(volume)} is {volume.status.phase} with policy Delete"
+        )
 
     async def delete_with_pod(self, driver: DriverInfo, handle: str, volume: str) -> bool:
         """Delete the volume of an ephemeral claim that is gone with its pod; return whether that is proven.

@@ -44,6 +44,7 @@ FILE = "api-history"
 """Name of the file in the driver's state."""
 EVENT = "ApiServerWentBack"
 _FORBIDDEN = 403
+_SHOWN = 32
 SOON, EVERY = 30.0, 600.0
 """Seconds until a new volume is marked, and between two marks: each is a write of the Node, which many watch."""
 
@@ -230,7 +231,7 @@ def _mark(node: Node) -> str:
 
 
 def _older(node: Node, seen: _Seen) -> str:
-    found = f"has {_mark(node)}" if _mark(node) else "has none"
+    found = f"has {_mark(node)[:_SHOWN]}" if _mark(node) else "has none"  # others may have written a long one
     return f"the Node's annotation {names.HISTORY} {found}, this node wrote {seen.mark}"
 
 

@@ -49,6 +49,17 @@ async def _lose(node: FakeNode, claim: str, volume: str) -> None:
     await node.remove_claim(claim)
 
 
+async def _used_and_lost(node: FakeNode, scratch_pod: MakePod, eventually: Eventually, *, after: float) -> str:
+    """A volume that a pod had, whose objects go while no agent runs, so many seconds later."""
+    await scratch_pod("app", "1Gi")
+    volume = await _bound(node, "app-v0", eventually)
+    await node.use(volume)
+    await asyncio.sleep(after)
+    await node.kill_agent()
+    await _lose(node, "app-v0", volume)
+    return volume
+
+
 async def _swept(node: FakeNode, eventually: Eventually) -> list[str]:
     """What is left after the agent that runs now has swept."""
 
@@ -95,6 +106,25 @@ async def test_a_released_volume_stays_in_an_older_state_until_a_person_says_so(
     assert _went_back(node) == 0
 
 
+async def test_a_mark_that_somebody_made_long_stops_deletions_too(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    node = await make_node("10Gi")
+    await _marked(node, eventually)
+    await make_claim("data", storageClassName="late")
+    volume = await _bound(node, "data", eventually)
+    await node.kill_agent()
+    await _annotate(node, **{names.HISTORY: "x" * 200_000})
+    await node.release("data")
+    await node.start_agent()
+
+    async def stopped() -> str:
+        return (await _notes(node)).get(names.DELETIONS_STOPPED, "")
+
+    assert len(str(await eventually(stopped))) < 200
+    assert await node.volumes() == [volume]
+
+
 async def test_a_second_older_state_does_not_pass_for_the_word_of_a_person(
     make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
@@ -123,12 +153,7 @@ async def test_an_ephemeral_volume_goes_without_its_objects_only_if_they_were_th
 ) -> None:
     node = await make_node("10Gi")
     await _marked(node, eventually)
-    await scratch_pod("app", "1Gi")
-    volume = await _bound(node, "app-v0", eventually)
-    await node.use(volume)
-    await asyncio.sleep(2 * EVERY if seen else 1)
-    await node.kill_agent()
-    await _lose(node, "app-v0", volume)
+    volume = await _used_and_lost(node, scratch_pod, eventually, after=2 * EVERY if seen else 1)
     await node.start_agent()
     assert await _swept(node, eventually) == ([] if seen else [volume])
 
@@ -138,12 +163,7 @@ async def test_a_volume_without_its_objects_stays_in_an_older_state(
 ) -> None:
     node = await make_node("10Gi")
     before = await _marked(node, eventually)
-    await scratch_pod("app", "1Gi")
-    volume = await _bound(node, "app-v0", eventually)
-    await node.use(volume)
-    await asyncio.sleep(2 * EVERY)
-    await node.kill_agent()
-    await _lose(node, "app-v0", volume)
+    volume = await _used_and_lost(node, scratch_pod, eventually, after=2 * EVERY)
     await _annotate(node, **{names.HISTORY: before})
     await node.start_agent()
     assert await _swept(node, eventually) == [volume]
@@ -154,12 +174,7 @@ async def test_another_node_object_gets_a_mark_and_proves_nothing(
 ) -> None:
     node = await make_node("10Gi")
     before = await _marked(node, eventually)
-    await scratch_pod("app", "1Gi")
-    volume = await _bound(node, "app-v0", eventually)
-    await node.use(volume)
-    await asyncio.sleep(2 * EVERY)
-    await node.kill_agent()
-    await _lose(node, "app-v0", volume)
+    volume = await _used_and_lost(node, scratch_pod, eventually, after=2 * EVERY)
     await node.client.delete(kinds.NODES, node.name)
     await node.client.create(kinds.NODES, {"metadata": {"name": node.name}})
     await node.start_agent()

@@ -3,7 +3,7 @@
 Records can be lost, older than the disks, or of another node. So the disk itself is asked, too:
 
 - A device is offered when it is blank, or has a file system that was never mounted and holds no file. Blank: it has no
-  signature, and only zeros in all places that a cleaner wipes, which are both ends and what lies in between of btrfs.
+  signature, and only zeros in all places that a cleaner wipes, which are both ends and what is in between of btrfs.
 - A mounted file system is offered when it is empty, or when a person has marked it to be offered with its content.
 - A mounted file system is marked with its volume's name from before that volume is answered until it is clean. Only
   root of the machine can change the mark: it is a trusted attribute of the root directory.
