@@ -307,8 +307,7 @@ def _may_delete(node: NodeContext, claim: PersistentVolumeClaim, found: PodClaim
         return found.pod is not None and claim.metadata.controller_uid() == found.pod.uid
     if (made := _made(node, claim)) is None or not made[0].default_pool:
         return False  # another driver has no record that says whether a pod had the volume
-    storage_class = node.classes.get(claim.spec.storage_class_name or "")
-    return storage_class is not None and storage_class.parameters.get(names.ROLLBACK) == "true"
+    return _is_allowed(node, claim)
 
 
 async def _is_guarded(
@@ -333,6 +332,13 @@ async def _pods(node: NodeContext, found: PodClaimGroup) -> list[Pod]:
         return (await node.client.list(PODS, found.namespace)).items
     now = await find(node.client, PODS, pod.name, found.namespace)
     return [now] if now is not None else []
+
+
+def _is_allowed(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
+    """Return whether a claim may be deleted at all: its owner makes it again, or its class says so."""
+    storage_class = node.classes.get(claim.spec.storage_class_name or "")
+    is_loose = storage_class is not None and storage_class.parameters.get(names.ROLLBACK) == "true"
+    return is_loose or is_ephemeral(claim)
 
 
 def _is_going(claim: PersistentVolumeClaim) -> bool:
@@ -382,8 +388,11 @@ async def finish_rollback(node: NodeContext, claim: PersistentVolumeClaim) -> No
     if (made := _made(node, now)) is None:
         raise UnavailableError(f"claim {now.key}: its PersistentVolume of this node is not seen yet")
     driver, handle = made
-    if stays := await _use(node, now) or await node.deletions.delete_unused(
-        driver, handle, f"claim {now.key} is rolled back", copies=True
+    denied = "" if _is_allowed(node, now) else "neither its pod nor its class allows it"  # anybody may annotate a claim
+    if (
+        stays := denied
+        or await _use(node, now)
+        or await node.deletions.delete_unused(driver, handle, f"claim {now.key} is rolled back", copies=True)
     ):
         log.warning("claim not rolled back claim=%s reason=%s", now.key, stays)
         note = {"metadata": {"annotations": {names.ROLLED_BACK: None}}}

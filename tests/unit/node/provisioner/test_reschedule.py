@@ -439,6 +439,24 @@ async def test_a_volume_that_a_pod_got_meanwhile_is_not_given_back(
     assert await node.volumes() == [volume]
 
 
+async def test_a_claim_that_somebody_annotates_is_not_rolled_back(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    node = await make_node("10Gi")
+    await make_claim("data", storageClassName="late")
+    await node.select("data")
+    await eventually(lambda: node.is_bound("data"))
+    note = {"metadata": {"annotations": {names.ROLLED_BACK: "node-1"}}}
+    await node.client.patch(kinds.CLAIMS, "data", note, "default")
+
+    async def is_let_go() -> bool:
+        return names.ROLLED_BACK not in (await node.claim("data")).metadata.annotations
+
+    await eventually(is_let_go)
+    assert not (await node.claim("data")).metadata.deleting
+    assert len(await node.volumes()) == 1
+
+
 @pytest.mark.parametrize("is_deleted", [False, True])
 async def test_a_rollback_that_was_killed_goes_on_although_the_pod_would_fit_now(
     make_node: MakeNode, make_class: MakeClass, make_claim: MakeClaim, eventually: Eventually, *, is_deleted: bool
