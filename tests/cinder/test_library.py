@@ -9,9 +9,9 @@ import signal
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
-from pathlib import Path
 
 import pytest
+from tests import processes
 
 from tonnage.cinder import library
 from tonnage.cinder.driver import CinderConfig
@@ -150,6 +150,4 @@ async def repeated(call: Callable[[], Awaitable[object]]) -> None:
 
 def children() -> list[int]:
     """Our child processes that run the library."""
-    found = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    mark = os.fsencode(library.__file__)
-    return [int(pid) for pid in found if mark in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in processes.children(os.getpid()) if library.__file__ in processes.arguments(pid)]

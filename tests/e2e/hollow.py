@@ -25,6 +25,7 @@ from cluster.processes import Processes
 from tests.e2e.agents import Nodes
 from tests.e2e.conftest import ControlPlane, install
 from tests.e2e.processes import Agent
+from tests.processes import arguments
 
 from tonnage.api import names
 
@@ -45,8 +46,7 @@ class Parts:
         for part in parts:
             pid = self._processes.pid(part)
             assert pid is not None, f"{part} does not run"
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            self._commands[part] = words[:-1]
+            self._commands[part] = arguments(pid)
             self._processes.end(part, sign=signal.SIGKILL)
 
     def start(self, *parts: str) -> None:

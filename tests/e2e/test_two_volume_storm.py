@@ -27,6 +27,7 @@ from benchmarks.kubernetes.stacks import Stack
 from cluster import programs
 from cluster.processes import Processes
 from tests.e2e.delays import DelayingProxy
+from tests.processes import arguments
 
 from tonnage.api import names
 from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
@@ -86,7 +87,9 @@ async def _delayed(made: Plane, ends: AsyncExitStack, folder: Path, seed: int) -
     found["users"][0]["user"] = {}
     through.write_text(yaml.safe_dump(found))
     processes = Processes(made.folder / "processes")
-    command = Path(f"/proc/{made.pid('kube-scheduler')}/cmdline").read_bytes().decode().rstrip("\0").split("\0")
+    pid = made.pid("kube-scheduler")
+    assert pid is not None
+    command = arguments(pid)
     await asyncio.to_thread(processes.end, "kube-scheduler")
     processes.start("kube-scheduler", [*command, f"--kubeconfig={through}"])
     proxy = DelayingProxy(pki / "admin.kubeconfig", folder, as_client=False, most=SLOWEST_WRITE, seed=seed + 1)

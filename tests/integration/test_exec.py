@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from cluster import programs
+from tests import processes
 from tests.conftest import Cluster
 
 pytestmark = pytest.mark.real
@@ -204,17 +205,10 @@ def test_attach_shows_output(box: Cluster) -> None:
     assert b"seen" in attached.shown or "seen" in box.kubectl("logs", "talker")
 
 
-def running(argument: str) -> list[str]:
+def running(argument: str) -> list[int]:
     """Processes of the machine with this argument, but kubectl."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        if argument in words and "exec" not in words:
-            found.append(folder.name)
-    return found
+    all_words = {pid: processes.arguments(pid) for pid in processes.pids()}
+    return [pid for pid, words in all_words.items() if argument in words and "exec" not in words]
 
 
 def test_a_client_that_is_killed_ends_its_command(box: Cluster) -> None:

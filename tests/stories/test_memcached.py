@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from benchmarks.driver.memcached_client import MemcachedClient
+from tests import processes
 from tests.conftest import Cluster
 from tests.programs import needs
 from tests.stories.objects import apply, sh, size_of
@@ -56,15 +57,7 @@ def store(port: int) -> None:
 
 def servers(argument: str) -> list[int]:
     """Processes of memcached with that argument."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_text().split("\0")
-        except OSError:
-            continue
-        if words[0] == "memcached" and any(argument in word for word in words):
-            found.append(int(folder.name))
-    return found
+    return [pid for pid in processes.with_text(argument) if processes.arguments(pid)[:1] == ["memcached"]]
 
 
 def test_a_cache_on_scratch_is_larger_than_its_memory(cache: Cluster) -> None:

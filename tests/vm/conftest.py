@@ -7,12 +7,12 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests import processes
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -58,12 +58,7 @@ def _missing(runner: Path) -> str:
 
 def _processes(mark: str) -> list[str]:
     """Processes of the machine that have a variable in their environment, as all of one guest have."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
-                found.append(f"{entry.name} {(entry / 'cmdline').read_bytes()!r}")
-    return found
+    return [f"{pid} {processes.arguments(pid)}" for pid in processes.with_variable(mark)]
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster import programs
+from tests import processes
 
 from tonnage.api.kinds import PODS, VOLUMES
 
@@ -148,26 +148,17 @@ def test_data_survives_a_kill(killed: Any) -> None:
     killed.until("its file is there", lambda: "precious" in killed.kubectl("logs", "writer"))
 
 
-def runs(argument: str) -> bool:
-    """Whether a process has it among its arguments."""
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if argument.encode() in path.read_bytes():
-                return True
-    return False
-
-
 def test_down_after_a_kill_leaves_no_mount_loop_or_process(killed: Any) -> None:
     killed.kubectl("create", "-f", "-", stdin=pod("sleeper", "64Mi", "sleep 98765"))
     killed.kubectl("wait", "--for=condition=Ready", "pod/sleeper", "--timeout=300s")
     os.kill(killed.pid(), signal.SIGKILL)
     assert mounted(killed)
-    assert runs("98765")
+    assert processes.with_text("98765")
 
     killed.down()
 
     assert not mounted(killed)
-    assert not runs("98765")
+    assert not processes.with_text("98765")
     assert str(killed.data) not in subprocess.run(["losetup", "-a"], capture_output=True, text=True, check=True).stdout
     assert len(images(killed)) == 1
     killed.up()
@@ -200,14 +191,14 @@ def test_interrupt_waits_for_no_grace_period_and_leaves_nothing_but_volumes(make
         ),
     )
     cluster.until("they run", lambda: running(cluster) == 5)
-    assert runs("98766")
+    assert processes.with_text("98766")
 
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=120)
 
     assert process.returncode == 0
     assert not mounted(cluster)
-    assert not runs("98766")
+    assert not processes.with_text("98766")
     assert len(images(cluster)) == 5
     cluster.down("--purge")
     assert not cluster.data.exists()

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests import processes
 
 from tonnage.host.run import PATH
 
@@ -156,12 +156,7 @@ def test_it():
 
 def _is_running(command: str) -> bool:
     """pgrep(1) is not on every machine."""
-    wanted = command.replace(" ", "\0").encode() + b"\0"
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):
-            if path.read_bytes() == wanted:
-                return True
-    return False
+    return any(processes.arguments(pid) == command.split() for pid in processes.pids())
 
 
 def test_who_ends_the_run_ends_its_tests(tmp_path: Path) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import processes
 from tests.programs import needs_containers
 from tests.signal_masks import without_threads
 from tests.unit.box.kubelet.conftest import Eventually
@@ -32,20 +32,12 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def _leaves_nothing(folder: Path) -> Iterator[None]:
     yield
-    left = [pid for pid in os.listdir("/proc") if pid.isdigit() and str(folder) in _cmdline(pid)]
-    for pid in left:
-        os.kill(int(pid), signal.SIGKILL)
+    left = processes.with_text(str(folder))
+    processes.kill(left)
     targets = [m.target for m in mount.mounts() if m.target.startswith(f"{folder}/")]
     for target in reversed(targets):
         mount.umount(target, lazy=True)
     assert (left, targets) == ([], [])
-
-
-def _cmdline(pid: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 def _shell(script: str, **more: Any) -> dict[str, Any]:
@@ -245,7 +237,7 @@ async def test_stop_ends_everything_and_the_next_start_goes_on(machine: Any) -> 
     pod = await machine.phase("p", "Running")
     await machine.until("p", lambda _: _log(machine, pod) == ["up"])
     await machine.stop()
-    assert not any(pod.metadata.uid in _cmdline(p) for p in os.listdir("/proc") if p.isdigit())
+    assert not processes.with_text(pod.metadata.uid)
     assert [m.target for m in mount.mounts() if m.target.startswith(str(machine.folder))] == []
     await machine.start()
     pod = await machine.until("p", lambda p: p.status.container_statuses[0].restart_count == 1)
@@ -287,13 +279,13 @@ async def test_a_container_that_nobody_noted_is_killed_and_started_anew(machine:
     await machine.pod("p", containers=[_shell("echo $$ up; sleep 1000")])
     pod = await machine.phase("p", "Running")
     uid = pod.metadata.uid
-    old = {p for p in os.listdir("/proc") if p.isdigit() and uid in _cmdline(p)}
+    old = processes.with_text(uid)
     await machine.kill()
     # As if killed after the process was made and before it was noted.
     (machine.root / f"pods/{uid}/containers/main/0/state.json").unlink()
     await machine.start()
-    await eventually(lambda: not any(uid in _cmdline(p) for p in old))
-    await eventually(lambda: any(uid in _cmdline(p) for p in os.listdir("/proc") if p.isdigit()))
+    await eventually(lambda: not set(old) & set(processes.with_text(uid)))
+    await eventually(lambda: processes.with_text(uid))
     await machine.until(
         "p", lambda p: p.status.container_statuses[0].container_id != pod.status.container_statuses[0].container_id
     )

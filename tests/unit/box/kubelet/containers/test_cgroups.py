@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from tests import processes
 from tests.programs import needs_containers
 
 from tonnage.aio.clock import RealClock
@@ -37,7 +36,7 @@ def _cgroups_can_be_made() -> None:
 
 
 def _groups(pid: int) -> list[str]:
-    return [line.rpartition(":")[2] for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+    return [line.rpartition(":")[2] for line in processes.read(pid, "cgroup").decode().splitlines()]
 
 
 async def test_every_process_of_a_pod_is_in_its_cgroup_from_the_start(machine: Any) -> None:
@@ -61,7 +60,7 @@ async def test_every_process_of_a_pod_is_in_its_cgroup_from_the_start(machine: A
     mine: list[int] = []
     async with asyncio.timeout(60):
         while len(mine) < 2:  # bwrap outside, and the first process of its namespace
-            mine = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _is_of(int(pid), uid)]
+            mine = processes.with_text(uid)
             await asyncio.sleep(0.01)
     inside = [int(pid) for pid in (group.path / "cgroup.procs").read_text().split()]  # no earlier: more may have come
     assert set(mine) <= set(inside)
@@ -72,14 +71,6 @@ async def test_every_process_of_a_pod_is_in_its_cgroup_from_the_start(machine: A
     async with asyncio.timeout(60):
         while Cgroups().own_pod(uid) is not None:  # the object goes first
             await asyncio.sleep(0.01)
-
-
-def _is_of(pid: int, uid: str) -> bool:
-    """Whether a process is of the pod, by its command line."""
-    try:
-        return uid in Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-    except OSError:
-        return False
 
 
 async def test_a_pod_without_volumes_needs_none(machine: Any) -> None:

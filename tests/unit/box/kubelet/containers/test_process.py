@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import processes
 from tests.programs import needs_containers
 from tests.unit.box.kubelet.conftest import Eventually
 
@@ -24,13 +24,6 @@ pytestmark = [
         "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
     ),
 ]
-
-
-def _cmdline(pid: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 def _shell(script: str, **more: Any) -> dict[str, Any]:
@@ -72,10 +65,9 @@ async def test_containers_survive_a_kill_of_the_kubelet(machine: Any, eventually
     after = await machine.phase("p", "Running")
     assert after.status.container_statuses[0] == before.status.container_statuses[0]
     name = before.metadata.uid
-    pids = [int(p) for p in os.listdir("/proc") if p.isdigit() and name in _cmdline(p)]
+    pids = processes.with_text(name)
     assert len(pids) == 2  # bwrap, and the first process of the namespace
-    child = Path(f"/proc/{max(pids)}/task/{max(pids)}/children").read_text().split()[0]
-    os.kill(int(child), signal.SIGTERM)
+    os.kill(processes.children(max(pids))[0], signal.SIGTERM)
     pod = await machine.phase("p", "Failed")
     assert _state(pod).terminated["exitCode"] == 7  # type: ignore[index]
     assert _log(machine, pod) == ["up", "bye"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import processes
 from tests.programs import needs_containers
 from tests.unit.box.kubelet.conftest import Eventually
 
@@ -38,17 +37,9 @@ def _marked(test: Any) -> Any:
 @pytest.fixture(autouse=True)
 def _leaves_nothing(folder: Path) -> Iterator[None]:
     yield
-    left = [pid for pid in os.listdir("/proc") if pid.isdigit() and str(folder) in _cmdline(pid)]
-    for pid in left:
-        os.kill(int(pid), signal.SIGKILL)
+    left = processes.with_text(str(folder))
+    processes.kill(left)
     assert left == []
-
-
-def _cmdline(pid: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 def _shell(script: str, **more: Any) -> dict[str, Any]:
@@ -156,13 +147,7 @@ async def test_a_probe_that_hangs_is_killed_with_its_children(machine: Any, even
     event = await machine.event("Unhealthy")
     assert event.message.startswith('Readiness probe failed: command timed out: "sh -c sleep 54321')
     await eventually(
-        lambda: (
-            not [
-                p
-                for p in os.listdir("/proc")
-                if p.isdigit() and "54321" in _cmdline(p) and _cmdline(p).split("\0")[0] == "sleep"
-            ]
-        )
+        lambda: not [pid for pid in processes.with_argument("54321") if processes.arguments(pid)[:1] == ["sleep"]]
     )
 
 

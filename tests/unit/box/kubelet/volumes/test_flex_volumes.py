@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import processes
 from tests.programs import needs_containers
 from tests.unit.box.kubelet.conftest import Eventually
 
@@ -238,7 +239,7 @@ async def test_a_driver_that_hangs_delays_only_its_pod_and_ends_with_the_kubelet
     await machine.phase("p", "Running")
     await end_one(machine, "p")
     await machine.kill()
-    await eventually(lambda: not Path(f"/proc/{file.read_text().strip()}").exists())
+    await eventually(lambda: not processes.is_running(int(file.read_text())))
     install(machine, driver="example.com/hangs")
     await machine.start()
     await machine.phase("slow", "Running")
