@@ -110,6 +110,7 @@ MANIFESTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", MANIFESTS)
 def test_manifests_of_pages_for_a_cluster(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     before, pipe, after = command.partition(" | ")

@@ -35,6 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return there
 
 
+@pytest.mark.slow
 @needs_docs
 def test_pages_load_nothing_from_a_network(site: Path) -> None:
     """Canonical and plain links may lead out; what a browser fetches by itself may not."""

@@ -42,6 +42,7 @@ def test_null_is_absent_in_every_place(struct: type[Object]) -> None:
         assert found == decode(json.dumps(at(path[:-1], {})).encode(), struct), written(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
 def test_a_wrong_type_names_its_place(struct: type[Object]) -> None:
     for path, form in paths(inspect.type_info(struct)):
@@ -54,6 +55,7 @@ def test_a_wrong_type_names_its_place(struct: type[Object]) -> None:
                 convert(data, struct)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("struct", STRUCTS, ids=lambda struct: struct.__name__)
 @examples(10)
 @given(data=st.data())

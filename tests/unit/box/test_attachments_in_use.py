@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -171,6 +172,7 @@ async def _life(objects: Objects, kube: Client, node: _Node, name: str, seconds:
 TIMES = st.sampled_from((0.0, 0.003, 0.02, 0.05, 0.1, 0.2, 0.5))
 
 
+@pytest.mark.slow
 @examples(300, deadline=None)
 @example(410316693, [(0.0, 0.0), (0.5, 0.0), (0.02, 0.0)])  # the Node's own change has to be seen, too
 @given(st.integers(0, 2**32), st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=6))

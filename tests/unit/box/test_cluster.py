@@ -60,6 +60,7 @@ async def test_a_pod_gets_its_volume_and_is_there_after_a_restart(tmp_path: Path
         await second.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scoring", "nodes"), [("tightest-fit", 1), ("most-free", 2)])
 async def test_the_scoring_that_was_asked_for_places_pods(tmp_path: Path, scoring: str, nodes: int) -> None:
     data = DataFolder(tmp_path / "d")

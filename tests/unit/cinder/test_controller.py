@@ -64,6 +64,7 @@ CALLS: dict[str, Callable[[CsiClient], Awaitable[object]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "half", "after"])
 @pytest.mark.parametrize("call", CALLS)
 async def test_killed_and_repeated(client: CsiClient, fault: Fault, state: State, call: str, when: str) -> None:

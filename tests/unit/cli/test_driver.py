@@ -147,6 +147,7 @@ def test_killed_it_starts_again_and_has_its_volumes(
     assert asyncio.run(create()) == made
 
 
+@pytest.mark.slow
 def test_a_socket_that_a_killed_driver_left_is_taken_over(
     folder: Path, start_driver: Callable[..., subprocess.Popen[str]]
 ) -> None:

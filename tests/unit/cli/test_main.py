@@ -91,6 +91,7 @@ def test_down_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["down", "--purge", "--data", str(tmp_path / "d")]) == 0  # a purge may be repeated
 
 
+@pytest.mark.slow
 def test_the_story_holds_without_root() -> None:
     command = [sys.executable, "-m", "tonnage.cli", "demo", "--pool", "fake", "--runtime", "none"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)

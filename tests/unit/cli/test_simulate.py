@@ -26,6 +26,7 @@ def test_policies_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     assert stuck.endswith("all alike")
 
 
+@pytest.mark.slow
 @needs_layer("plots", "matplotlib")
 def test_everything_real_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "runs.svg"

@@ -39,6 +39,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.slow
 def test_every_verb_says_in_one_sentence_that_it_may_not(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir()

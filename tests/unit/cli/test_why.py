@@ -45,6 +45,7 @@ async def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 async def test_tables_and_what_to_do(box: Box, capsys: pytest.CaptureFixture[str]) -> None:
     lines = (await said(capsys, "pod/large", "--data", str(box.data.path))).splitlines()
 
@@ -58,6 +59,7 @@ async def test_tables_and_what_to_do(box: Box, capsys: pytest.CaptureFixture[str
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "yaml"])
 async def test_documents_say_what_the_scheduler_said(box: Box, capsys: pytest.CaptureFixture[str], form: str) -> None:
     out = await said(capsys, "large", "-n", "default", "--kubeconfig", str(box.data.kubeconfig), "-o", form)

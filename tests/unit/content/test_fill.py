@@ -163,6 +163,7 @@ def test_a_bomb_stops_at_the_volumes_size(filled: Fill, files: Files, root: Path
     assert sum(path.stat().st_size for path in root.rglob("*")) <= 8 * MI
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("says_size", [True, False])
 def test_ten_gibibytes_of_zeros_in_ten_megabytes_end_at_the_volumes_size(
     filled: Fill, files: Files, root: Path, *, says_size: bool
@@ -179,6 +180,7 @@ def test_ten_gibibytes_of_zeros_in_ten_megabytes_end_at_the_volumes_size(
     assert sum(path.stat().st_size for path in root.rglob("*")) <= 16 * MI
 
 
+@pytest.mark.slow
 def test_zeros_that_fit_are_no_bomb(filled: Fill, files: Files, root: Path) -> None:
     body = gzip.compress(LayerTar().add("zeros", bytes(100 * MI)).data())
     filled(url(files, "x", body, "tar.gz"), size=128 * MI)

@@ -30,6 +30,7 @@ def _open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+@pytest.mark.slow
 def test_a_deep_tree_is_walked_from_below_with_few_open_files(tmp_path: Path) -> None:
     _chain(tmp_path, DEEP)
     before, most, names = _open_files(), 0, []

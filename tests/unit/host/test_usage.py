@@ -64,6 +64,7 @@ def test_a_file_of_many_names_counts_once(tmp_path: Path) -> None:
     assert MIB <= _used(tmp_path / "t") - before <= MIB + 65536
 
 
+@pytest.mark.slow
 def test_a_tree_deeper_than_open_files_allow(tmp_path: Path) -> None:
     (tmp_path / "t").mkdir()
     at = os.open(tmp_path / "t", os.O_RDONLY)

@@ -181,6 +181,7 @@ class Killed(BaseException):
     """Stands for SIGKILL: no handler of errors sees it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["load", "replace", "remove"])
 def test_a_store_is_whole_after_a_kill_at_any_step(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rename, unlink and sync is once the last thing that the process does."""

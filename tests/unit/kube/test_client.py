@@ -29,6 +29,7 @@ def config_map(name: str, **data: str) -> dict[str, object]:
     return {"metadata": {"name": name, "labels": {"made": "here"}}, "data": data}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["../../../kube-system/configmaps/a", "a/status", "a%2Fb", ".", ".."])
 async def test_a_name_that_leads_elsewhere_is_no_objects(client: Client, name: str) -> None:
     """Names come out of annotations and references, which anybody may write."""

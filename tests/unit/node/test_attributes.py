@@ -350,6 +350,7 @@ class Cut:
 WANTED = {"gold": "zero", "hard": "shred", "plain": "discard"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "asked", "then", "points"), [
     (None, "gold", "gold", 8), (None, "gold", "hard", 8), (None, "gold", None, 8),
     ("gold", "hard", "hard", 8), ("gold", "hard", "gold", 8), ("gold", "hard", "plain", 8),
@@ -426,6 +427,7 @@ async def _no_volumes(node: FakeNode) -> bool:
     return await node.volumes() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 async def test_whatever_happens_meanwhile_pv_claim_and_pool_agree_in_the_end(
     scene: Scene, make_attributes: MakeAttributes, seed: int

@@ -66,6 +66,7 @@ async def _life(stage: Stage, world: GroupNodeWorld, name: str, volumes: list[st
         await node.pool.delete_snapshot(handle.partition("/")[2])
 
 
+@pytest.mark.slow
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("policy", ["Delete", "Retain"])
 async def test_an_agent_dies_at_every_step_of_a_group(

@@ -398,6 +398,7 @@ class _Cut:
         return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", [1, 2, 3])
 @pytest.mark.parametrize("then", ["9Gi", "5Gi"])

@@ -43,6 +43,7 @@ def _one(exporter: InMemorySpanExporter) -> ReadableSpan:
     return found
 
 
+@pytest.mark.slow
 def test_nothing_is_loaded_where_nobody_asks() -> None:
     ended = subprocess.run([sys.executable, "-c", _LOADS], capture_output=True, text=True, check=False, timeout=300)
     assert (ended.stdout.strip(), ended.stderr) == ("[]", "")

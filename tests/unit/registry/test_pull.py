@@ -228,6 +228,7 @@ def killing(call: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
     return wrapped
 
 
+@pytest.mark.slow
 def test_a_pull_may_be_killed_at_any_step(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rename, unlink, sync and folder is once the last thing that the process does."""
     put(files, "app", "1", BASE, TOP)

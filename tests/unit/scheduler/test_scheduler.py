@@ -421,6 +421,7 @@ async def test_burst_never_promises_more_than_there_is(stage: Stage, start_sched
         assert sum(names.SELECTED_NODE in c.metadata.annotations for c in claims) == 10
 
 
+@pytest.mark.slow
 async def test_many_that_wait_alike_are_placed_with_few_attempts(stage: Stage, start_scheduler: Start) -> None:
     """Each GiB that becomes free costs an attempt for the pod that gets it, and one for the next that does not."""
     await stage.capacity("0")

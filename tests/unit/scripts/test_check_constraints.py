@@ -61,11 +61,13 @@ def faults(tree: Path) -> list[str]:
     return list(check_constraints.faults(tree, options))
 
 
+@pytest.mark.slow
 @needs_uv
 def test_versions_that_every_python_has(tree: Path) -> None:
     assert faults(tree) == []
 
 
+@pytest.mark.slow
 @needs_uv
 def test_a_version_that_debian_12_cannot_have(tree: Path) -> None:
     """As pymdown-extensions 13.1, which wants Python 3.11.5."""
@@ -77,6 +79,7 @@ def test_a_version_that_debian_12_cannot_have(tree: Path) -> None:
         assert "Python >=3.11.5" in fault
 
 
+@pytest.mark.slow
 @needs_uv
 def test_a_version_without_wheels_for_some(tree: Path) -> None:
     pin(tree, "docs", "pages==3.2\n")
@@ -85,6 +88,7 @@ def test_a_version_without_wheels_for_some(tree: Path) -> None:
     assert every - lacking == {("3.12.0", "x86_64-manylinux_2_28")}
 
 
+@pytest.mark.slow
 @needs_uv
 def test_what_is_not_pinned_and_what_nothing_needs(tree: Path) -> None:
     pin(tree, "run", "server==1.0\nold==1.0\n")

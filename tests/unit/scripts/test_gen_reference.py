@@ -19,6 +19,7 @@ def pages() -> Mapping[str, str]:
     return {name: (gen_reference.ROOT / "docs" / "reference" / name).read_text() for name in gen_reference.GENERATED}
 
 
+@pytest.mark.slow
 def test_pages_are_current() -> None:
     """In a process of its own: the generator shows the defaults of root."""
     command = [sys.executable, "scripts/gen_reference.py", "--check"]

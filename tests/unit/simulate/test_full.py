@@ -23,6 +23,7 @@ def full(made: Workload, on: list[SimulatedNodes], policy: str = "least-allocate
     return FullSimulation(made, on, POLICIES[policy], RunOptions(seed=seed)).run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["least-allocated", "tightest-fit"])
 def test_both_fidelities_place_alike(make_workload: Make, policy: str) -> None:
     """The same pods go to the same nodes, one after the other, through hours of coming and going. (Where many wait for
@@ -73,6 +74,7 @@ def test_the_estimate_of_writes_is_near_the_count(make_workload: Make) -> None:
     assert full(made, NODES).api_writes_per_pod == pytest.approx(quick.api_writes_per_pod, rel=0.25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "restarts", "pods"), [("Deployment", 0, 30), ("Job", 0, 30), ("StatefulSet", 1, 60)])
 def test_controllers_make_the_pods(make_workload: Make, kind: str, restarts: int, pods: int) -> None:
     stream = {"kind": kind, "rate": "10/h", "burst": 3, "arrivals": "even", "lifetime": "2m", "restarts": restarts}
@@ -94,6 +96,7 @@ def test_a_pod_without_controller_comes_back_to_its_volumes(make_workload: Make)
     assert simulation.tally.held == 0
 
 
+@pytest.mark.slow
 def test_without_tracking_agents_send_claims_back(make_workload: Make) -> None:
     stream = {"rate": "1/m", "burst": 24, "arrivals": "even", "lifetime": "2d", "volumes": [{"size": "20Gi"}] * 2}
     made = make_workload(stream, duration="90s", delays={"decide": "0s"})
@@ -105,6 +108,7 @@ def test_without_tracking_agents_send_claims_back(make_workload: Make) -> None:
     assert tracked.attempts_refused >= 4
 
 
+@pytest.mark.slow
 def test_seeds_repeat(make_workload: Make) -> None:
     stream = {"rate": "20/h", "lifetime": {"exponential": "20m"}, "volumes": [{"size": {"uniform": ["1Gi", "90Gi"]}}]}
     made = make_workload(stream, {**stream, "kind": "Job", "burst": 2, "rate": "4/h"})

@@ -21,6 +21,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 def test_an_svg_names_what_it_shows(tmp_path: Path) -> None:
     file = tmp_path / "runs.svg"
     plot.draw(file, "ci-burst.yaml on 3 nodes", RUNS)
@@ -38,6 +39,7 @@ def test_a_png_is_one(tmp_path: Path) -> None:
     assert file.read_bytes().startswith(b"\x89PNG\r\n")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidError, match=r"the name must end in \.png or \.svg"):
         plot.check(tmp_path / "runs.pdf")

@@ -130,6 +130,7 @@ def test_a_hundred_nodes_and_ten_thousand_pods(tell: Callable[[str], None]) -> N
     assert (result.placed, result.rescheduled) == (result.pods, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_examples_run(file: Path) -> None:
     made = workload.load(file)

@@ -388,6 +388,7 @@ def test_every_text_of_the_kubelets_own_types_is_tried() -> None:
     assert {Container, pods.VolumeMount, pods.EnvVar, pods.VolumeDevice, pods.Volume} <= known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [_HOSTILE[0], "--bind", "\ud800"])
 async def test_no_field_reaches_another_argument(bench: _Bench, server: ApiServer, text: str) -> None:
     assert len(_PLACES) > 500

@@ -174,6 +174,7 @@ LIVES: list[list[Step]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", LIVES, ids=range(len(LIVES)))
 def test_a_kill_around_each_write_and_call_changes_nothing_at_the_end(steps: list[Step]) -> None:
     life, wanted = run_virtual(play(steps, -1, after=False))

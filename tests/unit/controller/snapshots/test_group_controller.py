@@ -164,6 +164,7 @@ async def test_expressions_of_the_selector_count(world: GroupWorld, loops: Group
     assert content.spec.source.volume_handles == ["pool/v-data", "pool/v-log"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "reason", "text"),
     [

@@ -168,6 +168,7 @@ LIVES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", LIVES, ids=range(len(LIVES)))
 async def test_a_kill_around_each_write_changes_nothing_at_the_end(steps: list[tuple[str, str]]) -> None:
     life, wanted = await play(steps, -1, after=False)

@@ -117,6 +117,7 @@ def fill(mode: str) -> tuple[int, int]:
     return world.kube.writes - before, volumes
 
 
+@pytest.mark.slow
 def test_hardly_anything_is_written_while_there_is_room(tell: Any) -> None:
     exact, volumes = fill("exact")
     tiers, same = fill("auto")

@@ -79,6 +79,7 @@ async def _found(node: FakeNode) -> PersistentVolume | None:
     return await find(node.client, kinds.VOLUMES, "pv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_killed", [False, True], ids=["", "killed"])
 @pytest.mark.parametrize("how", ENDS)
 @pytest.mark.parametrize(("first", "then"), list(itertools.product(("Delete", "Retain"), repeat=2)))

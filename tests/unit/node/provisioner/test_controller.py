@@ -365,6 +365,7 @@ class _Dying:
         await self._inner.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(1, 10))
 async def test_killed_at_any_write_the_next_agent_goes_on(

@@ -139,6 +139,7 @@ async def test_an_agent_without_flexvolume_leaves_such_claims_alone(
     assert (await node.volumes(), await node.capacity("flex")) == ([], (None, None))
 
 
+@pytest.mark.slow
 @virtual_time
 async def test_an_agent_dies_at_every_step_of_a_claim(
     make_node: MakeNode, make_class: MakeClass, make_claim: MakeClaim

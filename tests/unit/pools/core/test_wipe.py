@@ -52,6 +52,7 @@ def test_zero_leaves_only_zeros(full: Path) -> None:
     assert (job.done, job.total, written) == (length, length, length)
 
 
+@pytest.mark.slow
 def test_shred_writes_random_bytes_before_the_zeros(full: Path) -> None:
     length = full.stat().st_size
     seen = set()

@@ -14,6 +14,7 @@ from tonnage.pools.image import copy
 MI = 1024**2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [True, False])
 def test_a_copy_is_equal_and_has_holes(tmp_path: Path, *, share: bool) -> None:
     source, target = tmp_path / "source", tmp_path / "target"

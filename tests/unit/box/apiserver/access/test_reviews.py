@@ -22,6 +22,7 @@ async def test_reviews_are_answered_and_not_stored(api: Api) -> None:
     assert me["status"]["userInfo"]["username"] == "kubernetes-admin"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "code"),
     [

@@ -38,6 +38,7 @@ async def test_the_automatic_token_of_a_pod_lives_a_year_and_says_when_it_is_old
     assert other["exp"] - other["iat"] == 3607
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "code", "text"),
     [

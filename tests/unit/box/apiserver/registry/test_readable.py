@@ -172,6 +172,7 @@ def stored(kind: Kind[Any], obj: Obj) -> Obj | None:
     return obj
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.plural)
 def test_every_odd_value_is_refused_or_can_be_read(kind: Kind[Any]) -> None:
     taken = 0
@@ -186,6 +187,7 @@ def test_every_odd_value_is_refused_or_can_be_read(kind: Kind[Any]) -> None:
     assert taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.plural)
 @examples(10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

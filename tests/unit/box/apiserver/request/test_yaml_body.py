@@ -37,6 +37,7 @@ def test_the_depth_of_yaml(depth: int) -> None:
         assert json.dumps(yaml_body.parse(text).value) == text.decode()
 
 
+@pytest.mark.slow
 async def test_yaml_of_many_events(api: Api) -> None:
     answer = await api.create(MAPS, flat(200_000), want=400, content_type=YAML)
     assert "more than 100000 events" in answer["message"]
@@ -89,6 +90,7 @@ def test_yaml_as_json(text: str, value: Any) -> None:
     assert yaml_body.parse(text.encode()) == (value, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -174,6 +174,7 @@ def mutated(body: dict[str, Any], dice: random.Random) -> dict[str, Any]:
     return body
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", OBJECTS)
 async def test_no_body_breaks_the_server(api: Api, path: str) -> None:
     dice = random.Random(path)

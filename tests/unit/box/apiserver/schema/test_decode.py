@@ -170,6 +170,7 @@ def objects(name: str, depth: int) -> st.SearchStrategy[Obj]:
     return st.fixed_dictionaries({}, optional={f.name: values(f.type, depth) for f in fields})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [key for key, row in RESOURCES.items() if row.verbs != ("create",)])
 @examples(8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())

@@ -34,6 +34,7 @@ def test_credentials_are_made_once_and_private(tmp_path: Path) -> None:
     assert first.ssl_context()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["certificate", "key", "expiry", "host"])
 def test_what_does_not_serve_is_made_anew(tmp_path: Path, damage: str) -> None:
     first = auth.ensure(tmp_path, RealClock())

@@ -59,6 +59,7 @@ async def test_connections_that_never_ask_keep_nobody_out(
         writer.transport.abort()
 
 
+@pytest.mark.slow
 async def test_requests_that_trickle_keep_nobody_out(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "TURN_SECONDS", 0.05)
     idle = []

@@ -30,6 +30,7 @@ async def raw(box: Box, request: bytes) -> bytes:
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "request_",
     [
@@ -93,6 +94,7 @@ async def test_create_and_get(box: Box) -> None:
         assert (answer.status, (await answer.json())["items"]) == (200, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic eDp5"])
 @pytest.mark.parametrize("path", [MAPS, "/version", "/metrics", "/nothing"])
 async def test_without_credentials_there_is_nothing(box: Box, authorization: str | None, path: str) -> None:

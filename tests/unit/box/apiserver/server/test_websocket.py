@@ -151,6 +151,7 @@ async def test_a_first_message_comes_by_itself(box: Box) -> None:
         assert (await client.receive()).data == bytes([STDOUT])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "headers", "said"),
     [

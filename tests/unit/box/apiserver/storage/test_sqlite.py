@@ -184,6 +184,7 @@ def laid(folder: Path, files: Mapping[Path, bytes]) -> None:
         file.write_bytes(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["flip", "cut", "zeros"])
 @pytest.mark.parametrize("killed", [False, True])
 async def test_each_damage_is_reported_or_changed_nothing_that_was_written(
