@@ -26,7 +26,8 @@ from tonnage.pools.config import PoolConfig
 DEFAULT_POOL_SIZE = "10Gi"
 DEFAULT_POOL_NAME = "scratch"
 RUNTIMES = ("bwrap", "none")
-_WAY_OUT = "run it as root, or try it without: --pool fake --runtime none"
+_WITHOUT = "try it without: --pool fake --runtime none"
+_WAY_OUT = f"run it as root, or {_WITHOUT}"
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,8 @@ def check_programs(runtime: str, pools: Sequence[PoolConfig]) -> None:
         raise HostError("bwrap is not there (Debian: apt-get install bubblewrap); or start with --runtime none")
     if looped and not Path("/dev/loop-control").exists():
         raise HostError(
-            f"{' and '.join(looped)} pools need loop devices, and /dev/loop-control is not there: {_WAY_OUT}"
+            f"{' and '.join(looped)} pools need loop devices, and /dev/loop-control is not there: load the kernel's "
+            f"module (modprobe loop), in a container give it the machine's /dev, or {_WITHOUT}"
         )
     search = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     tools = (("image", "mkfs.ext4", "e2fsprogs"), ("btrfs", "mkfs.btrfs", "btrfs-progs"), ("lvm", "lvm", "lvm2"))

@@ -25,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolume
@@ -93,22 +94,28 @@ class ApiHistory:
 
     async def run(self) -> None:
         """Look at the Node at the start, and mark it again while volumes are made, until cancelled."""
+        pauses = Backoff(initial=SOON, maximum=EVERY)
         try:
             while True:
-                await self._look()
-                await self._changed.wait()
-                await self._clock.sleep(max(SOON, self._marked + EVERY - self._clock.monotonic()))
+                if await self._look():
+                    pauses.forget(self)
+                    await self._changed.wait()
+                    pause = max(SOON, self._marked + EVERY - self._clock.monotonic())
+                else:
+                    pause = pauses.next(self)
+                await self._clock.sleep(pause)
                 self._changed.clear()
         finally:
             self._threads.close()
 
-    async def _look(self) -> None:
+    async def _look(self) -> bool:
         try:
             await self.check()
             await self._renew()
         except TonnageError as failure:
             log.warning("API server's history not looked at node=%s error=%s", self._node, failure)
-            self._changed.set()
+            return False
+        return True
 
     async def check(self) -> None:
         """Raises PreconditionError where the API server's state is older than what this node has seen, or may be.

@@ -124,21 +124,30 @@ class Sweep:
     async def run(self) -> None:
         """Work until cancelled."""
         pause: float | None = None
+        is_older, is_whole = False, True
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await self._wanted.wait()
-            self._wanted.clear()
-            again = await self._is_older()
-            for driver in self._drivers:
-                try:
-                    again |= (await self.sweep(driver)).again
-                except TonnageError as failure:
-                    log.warning("sweep failed driver=%s retry=%.0fs error=%s", driver.name, _RETRY, failure)
-                    again = True
-            pause = AGE if again else self._every or None
+            was_older, is_older = is_older, await self._is_older()
+            # All agents wait for a person in an older state: none reads all PersistentVolumes again without a reason.
+            if self._wanted.is_set() or not (was_older and is_older and is_whole):
+                self._wanted.clear()
+                is_whole = await self._sweep_all()
+            pause = self._every or None if is_whole and not is_older else AGE
             # Deletions come in groups, and each makes a PV vanish: one sweep serves them all.
             await self._clock.sleep(1.0)
+
+    async def _sweep_all(self) -> bool:
+        """Sweep all drivers. Returns False where that has to be repeated soon."""
+        is_whole = True
+        for driver in self._drivers:
+            try:
+                is_whole &= not (await self.sweep(driver)).again
+            except TonnageError as failure:
+                log.warning("sweep failed driver=%s retry=%.0fs error=%s", driver.name, _RETRY, failure)
+                is_whole = False
+        return is_whole
 
     async def _is_older(self) -> bool:
         """Return whether the API server may be in an older state. Orphans are reported even so."""

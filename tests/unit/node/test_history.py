@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.unit.node.conftest import AllEvents
@@ -181,6 +182,36 @@ async def test_another_node_object_gets_a_mark_and_proves_nothing(
     assert await _swept(node, eventually) == [volume]
     assert await _marked(node, eventually) != before
     assert names.DELETIONS_STOPPED not in await _notes(node)
+
+
+async def test_agents_that_wait_for_a_person_read_persistent_volumes_once(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restore stops all agents of a cluster at once: what each does every minute is done by all."""
+    node = await make_node()
+    await make_claim("data", storageClassName="late")
+    await node.select("data")
+    await eventually(lambda: node.is_bound("data"))
+    await asyncio.sleep(3600)
+    await _annotate(node, **{names.HISTORY: "older"})
+    agent, lists = node.agents[-1], 0
+    sweep = agent.sweep.sweep
+
+    async def counted(driver: Any) -> Any:
+        nonlocal lists
+        lists += 1
+        return await sweep(driver)
+
+    monkeypatch.setattr(agent.sweep, "sweep", counted)
+    agent.sweep.want()
+    await asyncio.sleep(8 * 86400)
+    assert lists == 1
+    agent.sweep.want()
+    await asyncio.sleep(600)
+    assert lists == 2, "somebody asks for it"
+    await _annotate(node, **{names.DELETIONS_STOPPED: None})
+    await asyncio.sleep(600)
+    assert lists == 3, "a person has said that it goes on"
 
 
 async def test_a_damaged_file_stops_deletions_and_is_left_alone(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 
 GRACE = 0.8
 """Seconds that stop() waits for calls under way."""
+_PAUSE = 1.0
 
 
 class CsiServer:
@@ -36,36 +38,58 @@ class CsiServer:
         """driver: its name, for the metric, "" for servers that are not counted."""
         self.path = path
         self.calls = Calls(path.name, services, in_flight or InFlight(), clock or RealClock(), driver=driver)
-        self._server: asyncio.Server | None = None
+        self._accepting: asyncio.Task[None] | None = None
         self._connections: set[ServerConnection] = set()
+        self._is_alone = asyncio.Event()
         self._inode = 0
 
     async def start(self) -> None:
         """Bind the socket and serve. Raises InvalidError, PreconditionError and HostError as sockets.bind_private."""
-        if self._server is not None:
+        if self._accepting is not None:
             return
         listening = sockets.bind_private(self.path)
         self._inode = sockets.inode_of(self.path)
-        self._server = await asyncio.get_running_loop().create_unix_server(self._connection, sock=listening)
+        listening.setblocking(False)
+        self._accepting = asyncio.ensure_future(self._accept(listening))
         log.info("serving socket=%s", self.path)
 
+    async def _accept(self, listening: socket.socket) -> None:
+        # No asyncio.Server: one that is closed leaves a connection open that it accepted a turn before.
+        loop = asyncio.get_running_loop()
+        with listening:
+            while True:
+                try:
+                    connected, _ = await loop.sock_accept(listening)
+                    await loop.connect_accepted_socket(self._connection, connected)
+                except OSError as failure:  # no descriptors are left
+                    log.warning("connection not accepted socket=%s error=%s", self.path, failure)
+                    await asyncio.sleep(_PAUSE)
+
     def _connection(self) -> ServerConnection:
-        connection = ServerConnection(self.calls.begin, self._connections.discard)
+        connection = ServerConnection(self.calls.begin, self._lost)
         self._connections.add(connection)
         return connection
 
+    def _lost(self, connection: ServerConnection) -> None:
+        self._connections.discard(connection)
+        if not self._connections:
+            self._is_alone.set()
+
     async def stop(self) -> None:
         """Accept no more calls, wait for those under way (0.8 s at most), remove the socket. Idempotent."""
-        if self._server is None:
+        if self._accepting is None:
             return
-        server, self._server = self._server, None
+        accepting, self._accepting = self._accepting, None
         sockets.remove_if_same(self.path, self._inode)
-        server.close()
+        accepting.cancel()
+        await asyncio.gather(accepting, return_exceptions=True)
         await self.calls.drained(GRACE)
         for connection in list(self._connections):
             connection.hang_up()
-        with suppress(TimeoutError):  # of a client that does not read its responses
-            await asyncio.wait_for(server.wait_closed(), GRACE)
+        if self._connections:
+            self._is_alone.clear()
+            with suppress(TimeoutError):  # of a client that does not read its responses
+                await asyncio.wait_for(self._is_alone.wait(), GRACE)
         await self.calls.close()
 
     async def __aenter__(self) -> CsiServer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -132,6 +133,29 @@ async def test_stopping_does_not_wait_for_a_call_that_hangs(slow: DriverEndpoint
         await slow.stop()
     assert not (await refused(call, Code.UNAVAILABLE)).final
     client.close()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_who_connects_while_it_stops_is_hung_up_on(slow: DriverEndpoint, turns: int) -> None:
+    """asyncio takes some turns from the connection to its protocol: none of them leaves it open."""
+    await slow.start()
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.connect(str(slow.socket))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await slow.stop()
+        caller.setblocking(False)
+        async with asyncio.timeout(60):
+            while await _received(caller):
+                pass
+
+
+async def _received(caller: socket.socket) -> bytes:
+    """What comes next; b"" when it was hung up on, also before it was accepted."""
+    try:
+        return await asyncio.get_running_loop().sock_recv(caller, 4096)
+    except ConnectionResetError:
+        return b""
 
 
 async def test_two_processes_cannot_serve_one_socket(slow: DriverEndpoint) -> None:

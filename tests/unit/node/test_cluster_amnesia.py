@@ -1,0 +1,456 @@
+"""However a cluster forgets, no byte is lost that a pod wrote and whose claim its user did not delete.
+
+A small cluster with all of the box's controllers, its scheduler and two agents, in virtual time. Kubelets write into
+the volumes of pods. Users create and delete pods, claims and snapshots. At any moment the API server returns to a
+backup, loses all its objects or some, or belongs to another cluster; agents and controllers are killed at whatever they
+wait for; eight days pass. `--histories` says how many, by default few.
+
+What pools lose by themselves is the subject of tests/unit/pools and tests/conformance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from tonnage.aio.clock import LoopClock, VirtualLoop
+from tonnage.aio.tasks import Background, supervise
+from tonnage.api import kinds, names
+from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.kinds import Kind
+from tonnage.api.pods import Pod, claim_name
+from tonnage.box import bootstrap
+from tonnage.box.apiserver.server.server import ApiServer, extractor
+from tonnage.box.apiserver.storage.store import Store, StoredObject
+from tonnage.box.control_plane import control_plane
+from tonnage.csi.client.client import CsiClient
+from tonnage.csi.client.local import local_client
+from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.driver import Driver
+from tonnage.csi.errors import CsiError
+from tonnage.errors import ApiError
+from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
+from tonnage.kube.transport import Request, Response, Transport
+from tonnage.node.agent import NodeAgent
+from tonnage.node.config.agent import AgentConfig
+from tonnage.pools.fake import FakePool
+from tonnage.scheduler.scheduler import Scheduler
+from tonnage.simulate.cluster import bodies
+from tonnage.simulate.cluster.kubelets import Kubelets
+from tonnage.simulate.workload.workload import SimulatedNodes
+
+GIB = 1 << 30
+NODES = ("node-0", "node-1")
+CLASSES: Mapping[str, Mapping[str, Any]] = {
+    "deleted": {},
+    "retained": {"reclaimPolicy": "Retain"},
+    "rolled-back": {"parameters": {"pool": "scratch", names.ROLLBACK: "true"}},
+}
+STEPS = 40
+DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Backup:
+    """The objects of an API server."""
+
+    records: tuple[StoredObject, ...]
+    revision: int
+
+
+class Front:
+    """What clients connect to: the API server of the moment."""
+
+    def __init__(self) -> None:
+        self.server: ApiServer | None = None
+
+    async def request(self, request: Request) -> Response:
+        """See Transport."""
+        return await self._transport.request(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """See Transport."""
+        return self._transport.stream(request)
+
+    async def close(self) -> None:
+        """See Transport."""
+
+    @property
+    def _transport(self) -> Transport:
+        assert self.server is not None
+        return self.server.transport()
+
+
+class Node:
+    """A node's driver, which is never lost, and its agent, which is killed and started again."""
+
+    def __init__(self, name: str, client: Client, state: Path, clock: LoopClock) -> None:
+        self.name, self._client, self._state, self._clock = name, client, state, clock
+        self.pool = FakePool("scratch", 20 * GIB, directories=False, clock=clock)
+        self.driver = Driver(
+            name, {"scratch": self.pool}, Path(f"/simulated/{name}"), default_pool="scratch", clock=clock
+        )
+        self.kubelet: CsiClient = local_client(self.driver)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start the agent, as its process does."""
+        self._task = asyncio.ensure_future(supervise(f"agent {self.name}", self._run))
+
+    async def _run(self) -> None:
+        went_back = False
+        while True:
+            cluster = (await self._client.get(kinds.NAMESPACES, "kube-system")).metadata.uid
+            config = AgentConfig(
+                self.name, scope="label", capacity="exact", cluster_uid=cluster, poll=0, sweep_every=43200,
+                went_back=went_back, state=self._state,
+            )  # fmt: skip
+            await NodeAgent(self._client, config, clients=[local_client(self.driver)], clock=self._clock).run()
+            went_back = True
+
+    async def kill(self) -> None:
+        """End the agent at whatever it waits for."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def identities(self) -> dict[str, float]:
+        """Volumes and snapshots of the pool -> when each was made: a new one under the same name has other bytes."""
+        records = self.pool.fake.records
+        found = {name: record.created for name, record in records.volumes.items()}
+        return found | {record.name: record.created for record in self.pool.fake.all_snapshots()}
+
+
+@dataclass(frozen=True)
+class Written:
+    """Bytes in a volume or snapshot. owner: uid of the claim that it is for. made: see Node.identities()."""
+
+    node: str
+    owner: str
+    made: float
+
+
+@dataclass
+class World:
+    """The cluster. data: name of a volume or snapshot -> what is in it, and must stay."""
+
+    random: Random
+    folder: Path
+    clock: LoopClock = field(default_factory=LoopClock)
+    front: Front = field(default_factory=Front)
+    data: dict[str, Written] = field(default_factory=dict)
+    backups: list[Backup] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    made: int = 0
+
+    def __post_init__(self) -> None:
+        self.client = Client(self.front)
+        self.nodes = {name: Node(name, self.client, self.folder / name, self.clock) for name in NODES}
+        self._plane: Background | None = None
+        self._ends: list[Callable[[], Awaitable[None]]] = []
+
+    # The cluster
+
+    async def start(self) -> None:
+        for node in self.nodes.values():
+            (self.folder / node.name).mkdir()
+        await self.serve(None)
+        await self.make_objects()
+        await self.start_controllers()
+        for node in self.nodes.values():
+            node.start()
+        await asyncio.sleep(90)
+
+    async def stop(self) -> None:
+        await self.stop_controllers()
+        for node in self.nodes.values():
+            await node.kill()
+        assert self.front.server is not None
+        await self.front.server.stop()
+
+    async def serve(self, backup: Backup | None) -> None:
+        """Another API server in place of this one."""
+        old, store = self.front.server, Store(extractor())
+        if backup is not None:
+            store._load(backup.records, backup.revision)
+        server = ApiServer(store, clock=self.clock)
+        await server.start()
+        self.front.server = server
+        if old is not None:
+            await old.stop()
+
+    async def make_objects(self) -> None:
+        await bootstrap.ensure_drivers(self.client, [names.DRIVER])
+        with suppress(ApiError):
+            await self.client.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+        for name, more in CLASSES.items():
+            body = {**bootstrap.storage_class(names.DRIVER, parameters={"pool": "scratch"}), **more}
+            await self._create(kinds.STORAGE_CLASSES, {**body, "metadata": {"name": name}})
+        snapshots = {"metadata": {"name": "snapshots"}, "driver": names.DRIVER, "deletionPolicy": "Delete"}
+        await self._create(kinds.SNAPSHOT_CLASSES, snapshots)
+        for name in NODES:
+            await self.register(name)
+
+    async def register(self, name: str) -> None:
+        """As the kubelet of that node does."""
+        body = bodies.node(name, SimulatedNodes({"scratch": "20Gi"}))
+        with suppress(ApiError):
+            node = await self.client.create(kinds.NODES, body)
+            await self.client.patch(kinds.NODES, name, {"status": body["status"]}, subresource="status")
+            await self._create(kinds.CSI_NODES, bodies.csi_node(node))
+
+    async def start_controllers(self) -> None:
+        self._plane, informers = Background("control plane"), Informers(self.client)
+        plane = self._plane
+
+        def recorder(component: str) -> EventRecorder:
+            made = EventRecorder(self.client, component, clock=self.clock)
+            plane.start(supervise(f"events of {component}", made.run), "events")
+            return made
+
+        kubelets = Kubelets(self.client, informers, self.clock, lambda _pod: None)
+        scheduler = Scheduler(self.client, informers, recorder("scheduler"), clock=self.clock)
+        loops = control_plane(self.client, informers, recorder, clock=self.clock, scheduler=scheduler)
+        informers.start()
+        for name, loop in loops.items():
+            plane.start(supervise(name, loop.run), name)
+        self._ends = [kubelets.close, plane.close, informers.close]
+
+    async def stop_controllers(self) -> None:
+        for end in self._ends:
+            await end()
+        self._ends = []
+
+    async def _create(self, kind: Kind[Any], body: Mapping[str, Any], namespace: str = "") -> None:
+        with suppress(ApiError):
+            await self.client.create(kind, body, namespace)
+
+    # What users do
+
+    async def make_pod(self) -> None:
+        """One with a new claim, an existing one, or an ephemeral volume."""
+        self.made += 1
+        name, kind = f"pod-{self.made}", self.random.choice(("claim", "again", "ephemeral", "two"))
+        volumes: list[dict[str, Any]] = []
+        storage = self.random.choice(sorted(CLASSES))
+        spec = bodies.claim_spec(storage, self.random.choice((1, 3, 9)) * GIB)
+        claims = [claim.metadata.name for claim in await self.claims() if not claim.metadata.owner_references]
+        if kind == "ephemeral":
+            volumes = [{"name": "v0", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}]
+        elif kind == "again" and claims:
+            volumes = [{"name": "v0", "persistentVolumeClaim": {"claimName": self.random.choice(claims)}}]
+        else:
+            wanted = [f"claim-{self.made}-{number}" for number in range(2 if kind == "two" else 1)]
+            for claim in wanted:
+                await self._create(kinds.CLAIMS, {"metadata": {"name": claim}, "spec": spec}, "default")
+            volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in wanted]
+        containers = [{"name": "main", "image": "simulated"}]
+        body = {"metadata": {"name": name}, "spec": {"containers": containers, "volumes": volumes}}
+        await self._create(kinds.PODS, body, "default")
+
+    async def delete_pod(self) -> None:
+        if pods := await self.pods():
+            pod = self.random.choice(pods)
+            for claim in await self.claims():
+                if any(owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references):
+                    self.forget(claim.metadata.uid)
+            with suppress(ApiError):
+                await self.client.delete(kinds.PODS, pod.metadata.name, "default", grace_seconds=0)
+
+    async def delete_claim(self) -> None:
+        if claims := await self.claims():
+            claim = self.random.choice(claims)
+            self.forget(claim.metadata.uid)
+            with suppress(ApiError):
+                await self.client.delete(kinds.CLAIMS, claim.metadata.name, "default", uid=claim.metadata.uid)
+
+    async def make_snapshot(self) -> None:
+        claims = [claim.metadata.name for claim in await self.claims() if claim.status.phase == "Bound"]
+        if claims:
+            self.made += 1
+            source = {"persistentVolumeClaimName": self.random.choice(claims)}
+            spec = {"source": source, "volumeSnapshotClassName": "snapshots"}
+            body = {"metadata": {"name": f"snapshot-{self.made}"}, "spec": spec}
+            await self._create(kinds.SNAPSHOTS, body, "default")
+
+    async def delete_snapshot(self) -> None:
+        found = (await self.client.list(kinds.SNAPSHOTS, "default")).items
+        if found:
+            snapshot = self.random.choice(found)
+            self.forget(snapshot.metadata.uid)
+            with suppress(ApiError):
+                await self.client.delete(kinds.SNAPSHOTS, snapshot.metadata.name, "default")
+
+    def forget(self, owner: str) -> None:
+        """Its user deletes it: the data may go from now on."""
+        self.data = {name: written for name, written in self.data.items() if written.owner != owner}
+
+    # What kubelets and the snapshot controller do
+
+    async def write(self) -> None:
+        """Pods that run write into their volumes, and snapshots that are ready are to be kept."""
+        claims = {claim.metadata.name: claim for claim in await self.claims()}
+        for pod in await self.pods():
+            if pod.metadata.deleting or pod.status.phase != "Running":
+                continue
+            for volume in pod.spec.volumes:
+                name = claim_name(pod.metadata.name, volume)
+                if (claim := claims.get(name)) is not None and not claim.metadata.deleting:
+                    await self._write_volume(pod.spec.node_name, claim)
+        for content in (await self.client.list(kinds.SNAPSHOT_CONTENTS)).items:
+            handle, meta = content.status.snapshot_handle, content.metadata
+            if handle and content.status.ready_to_use and not meta.deleting:
+                await self._keep(meta.labels.get(names.NODE_LABEL, ""), handle, content.spec.volume_snapshot_ref.uid)
+
+    async def _write_volume(self, node: str, claim: PersistentVolumeClaim) -> None:
+        with suppress(ApiError, CsiError):
+            volume = await self.client.get(kinds.VOLUMES, claim.spec.volume_name)
+            ref, csi = volume.spec.claim_ref, volume.spec.csi
+            if ref is None or ref.uid != claim.metadata.uid or csi is None:
+                return
+            if not await self._keep(node, csi.volume_handle, claim.metadata.uid):
+                return
+            place = self.folder / "stage"
+            await self.nodes[node].kubelet.stage(csi.volume_handle, place, VolumeCapability())
+            await self.nodes[node].kubelet.unstage(csi.volume_handle, place)
+
+    async def _keep(self, node: str, handle: str, owner: str) -> bool:
+        """Note that there are bytes; False where it is not there (any more), which is no fault where nobody wrote."""
+        name = handle.rpartition("/")[2]
+        made = (await self.nodes[node].identities()).get(name) if node in self.nodes else None
+        if made is None:
+            return False
+        known = self.data.get(name)
+        assert known is None or known.owner == owner, f"{name} of {known} was given to {owner}"
+        self.data.setdefault(name, Written(node, owner, made))
+        return True
+
+    # What happens to clusters
+
+    async def back_up(self) -> None:
+        assert self.front.server is not None
+        store = self.front.server.store
+        records = tuple(record for kind in store.collections() for record in store.records(kind))
+        self.backups.append(Backup(records, store.revision))
+
+    async def restore(self) -> None:
+        if self.backups:
+            await self.serve(self.random.choice(self.backups))
+
+    async def lose_all(self) -> None:
+        """The database is empty: another uid of kube-system, and the same names."""
+        await self.serve(None)
+        await self.make_objects()
+
+    async def lose_some(self) -> None:
+        """Objects vanish that no user deletes."""
+        assert self.front.server is not None
+        store = self.front.server.store
+        kind = self.random.choice(
+            (kinds.VOLUMES, kinds.NODES, kinds.SNAPSHOT_CONTENTS, kinds.CAPACITIES, kinds.STORAGE_CLASSES)
+        )
+        if records := store.records(kind.plural):
+            victim = self.random.choice(records)
+            await store.remove(victim.key, victim.decode(), victim.revision)
+
+    async def register_again(self) -> None:
+        for name in NODES:
+            await self.register(name)
+        await self.make_objects()
+
+    async def kill_agent(self) -> None:
+        node = self.nodes[self.random.choice(NODES)]
+        await node.kill()
+        if self.random.random() < 0.5:
+            await asyncio.sleep(self.random.choice((0.1, 30, 3600)))
+        node.start()
+
+    async def kill_controllers(self) -> None:
+        await self.stop_controllers()
+        await self.start_controllers()
+
+    async def a_person_says_so(self) -> None:
+        for name in NODES:
+            notes = {"metadata": {"annotations": {names.DELETIONS_STOPPED: None}}}
+            with suppress(ApiError):
+                await self.client.patch(kinds.NODES, name, notes)
+
+    async def wait(self) -> None:
+        await asyncio.sleep(self.random.choice((0.01, 0.3, 2, 40, 700, 4000)))
+
+    async def wait_days(self) -> None:
+        await asyncio.sleep(8 * DAY)
+
+    # What must hold
+
+    async def check(self) -> None:
+        found = {name: await node.identities() for name, node in self.nodes.items()}
+        for name, written in self.data.items():
+            made = found[written.node].get(name)
+            assert made == written.made, (
+                f"{name} on {written.node} is {'gone' if made is None else 'another'}: {written}"
+            )
+
+    async def claims(self) -> list[PersistentVolumeClaim]:
+        return list((await self.client.list(kinds.CLAIMS, "default")).items)
+
+    async def pods(self) -> list[Pod]:
+        return list((await self.client.list(kinds.PODS, "default")).items)
+
+
+RULES: Mapping[str, int] = {
+    "make_pod": 8, "delete_pod": 4, "delete_claim": 2, "make_snapshot": 2, "delete_snapshot": 1, "write": 6, "back_up": 3,
+    "restore": 2, "lose_all": 1, "lose_some": 2, "register_again": 2, "kill_agent": 2, "kill_controllers": 1,
+    "a_person_says_so": 1, "wait": 8, "wait_days": 1,
+}  # fmt: skip
+"""Step -> how often it is taken, of all."""
+
+
+async def _live(seed: int, folder: Path) -> Counter[str]:
+    """One history. Returns how often each step was taken, and how many written volumes there were at the end."""
+    random = Random(seed)
+    world, counts = World(random, folder), Counter[str]()
+    await world.start()
+    try:
+        for _ in range(STEPS):
+            step = random.choices(list(RULES), list(RULES.values()))[0]
+            world.told.append(step)
+            counts[step] += 1
+            await getattr(world, step)()
+            await world.check()
+        await world.register_again()
+        await asyncio.sleep(0.6 * DAY)  # each agent has swept
+        await world.check()
+        counts["volumes with data"] += len(world.data)
+    except AssertionError as failure:
+        failure.add_note(f"seed {seed}: {', '.join(world.told)}")
+        raise
+    finally:
+        await world.stop()
+    return counts
+
+
+def test_nothing_is_lost_that_a_pod_wrote(request: pytest.FixtureRequest) -> None:
+    lives, first = request.config.getoption("--histories"), request.config.getoption("--history-seed")
+    counts = Counter[str]()
+    for seed in range(first, first + lives):
+        with tempfile.TemporaryDirectory() as folder:
+            loop = VirtualLoop()
+            try:
+                counts += loop.run_until_complete(_live(seed, Path(folder)))
+            finally:
+                loop.run_until_complete(loop.shutdown_default_executor())
+                loop.close()
+    assert counts["volumes with data"], "nothing was shown"
+    print(f"{lives} histories of a cluster: {dict(counts)}")
