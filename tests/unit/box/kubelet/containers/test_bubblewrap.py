@@ -308,12 +308,12 @@ async def test_a_container_says_why_it_ended(machine: Any) -> None:
 
 
 async def test_a_root_that_cannot_be_made_is_told(machine: Any) -> None:
-    mounts = [{"name": "e", "mountPath": "/usr/no/such/place"}]
+    mounts = [{"name": "e", "mountPath": "/etc/hosts"}]
     await machine.pod("p", volumes=[{"name": "e", "emptyDir": {}}], containers=[_shell("true", volumeMounts=mounts)])
     pod = await machine.until("p", lambda p: p.status.container_statuses and _state(p).waiting is not None)
     waiting = _state(pod).waiting
     assert waiting is not None
-    assert "/usr is this machine's, read-only" in waiting["message"]
+    assert waiting["message"] == "mountPath '/etc/hosts': path '/etc/hosts' is no folder"
 
 
 async def test_a_program_that_is_not_there_ends_the_container(machine: Any) -> None:
