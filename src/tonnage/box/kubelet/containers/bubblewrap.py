@@ -242,7 +242,7 @@ class BubblewrapRuntime:
         if not part:
             if not os.path.exists(volume.path):
                 raise HostError(f"volume {mount.name}: {volume.path} does not exist on this machine")
-            return Bind(volume.path, target, read_only)
+            return Bind(volume.path, target, read_only, nests=volume.is_written_here)
         name = f"{component(mount.name)}/{component(spec.container.name)}/{index}"
         place = f"{self.paths.subpaths(spec.pod.metadata.uid)}/{name}"
         return Bind(subpaths.bind(volume.path, part, place, read_only=read_only), target, read_only)

@@ -100,12 +100,16 @@ class User:
 
 @dataclass(frozen=True)
 class Bind:
-    """A bind mount from the machine into the container. target is absolute and normalized."""
+    """A bind mount from the machine into the container. target is absolute and normalized.
+
+    nests: mount points of other volumes are made in it also where the container may only read it.
+    """
 
     source: str
     target: str
     read_only: bool = False
     device: bool = False
+    nests: bool = False
 
 
 def user(pod: SecurityContext, container: SecurityContext) -> User:

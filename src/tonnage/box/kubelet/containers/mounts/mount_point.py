@@ -16,6 +16,7 @@ from tonnage.errors import HostError, InvalidError, ignore_errno
 from tonnage.host import nofollow
 from tonnage.host.descriptor import closing
 
+NEEDS = "containers need Linux 5.12 or later (openat2, mount_setattr)"
 _MAX_LINKS = 40
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 Make = Callable[[str, str, int], None]
@@ -98,7 +99,7 @@ def in_root(root: int, path: str) -> int:
         return nofollow.open_in_root(root, path)
     except OSError as failure:
         if failure.errno == errno.ENOSYS:
-            raise HostError("containers need Linux 5.6 or later (openat2)") from failure
+            raise HostError(NEEDS) from failure
         raise
 
 

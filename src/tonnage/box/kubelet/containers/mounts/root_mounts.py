@@ -25,6 +25,9 @@ from tonnage.host.mount import Mount
 from tonnage.host.nofollow import by_fd
 
 _SAFE = ("nosuid", "nodev")
+_NAME = "tonnage-mount-points"
+"""The source of overlays in mountinfo."""
+_MUST_STAY = "it leads to {}, a part of the root that must stay; mount it elsewhere"
 _LEVEL = ("mode=755", "size=1m", *_SAFE)
 """Of the tmpfs that holds new mount points in the machine's folders."""
 
@@ -51,12 +54,13 @@ def detached(binds: Iterable[Bind]) -> Iterator[list[DetachedBind]]:
 
 
 def _copy(bind: Bind, stack: ExitStack) -> DetachedBind:
-    options = ["nosuid", *([] if bind.device else ["nodev"]), *(["ro"] if bind.read_only else [])]
+    read_only = bind.read_only and not bind.nests
+    options = ["nosuid", *([] if bind.device else ["nodev"]), *(["ro"] if read_only else [])]
     try:
         tree = stack.enter_context(closing(mount.clone(bind.source, options)))
     except OSError as failure:
         if failure.errno == errno.ENOSYS:
-            raise HostError("containers need Linux 5.12 or later (mount_setattr)") from failure
+            raise HostError(mount_point.NEEDS) from failure
         raise HostError(f"{bind.source}: it cannot be mounted at {bind.target}: {failure.strerror}") from failure
     return DetachedBind(bind, tree, stat.S_ISDIR(os.fstat(tree).st_mode))
 
@@ -71,47 +75,44 @@ class RootMounts:
         self._taken = taken
         self._machine = {m.mount_id for m in self._mounts() if m.target != "/" and not _is_made(m.target)}
         self._placed: dict[str, str] = {}
-        self._levels: list[int] = []
+        self._covered = False
 
     def complete(self, detached: Sequence[DetachedBind], working_dir: str, *, read_only: bool) -> None:
         """Mount all, the outer ones first, and make the working directory. read_only: of the root itself.
 
         Raises InvalidError (something else is there, or must stay), HostError.
         """
-        try:
-            for one in sorted(detached, key=self._depth):
-                self._mount(one)
-            if working_dir:
-                self._make_folder(working_dir)
-            with host_errors("the container's root cannot be made read-only"):
-                for root in (*self._levels, *([self._root] if read_only else [])):
-                    mount.set_options(root, ["ro"])
-        finally:
-            for level in self._levels:
-                os.close(level)
+        for one in sorted(detached, key=self._depth):
+            self._mount(one)
+        if working_dir:
+            self._make_folder(working_dir)
+        with host_errors("the container's root cannot be made read-only"):
+            for one in detached:
+                if one.bind.read_only and one.bind.nests:
+                    mount.set_options(one.tree, ["ro"])
+            if self._covered:
+                self._close_levels()
+            if read_only:
+                mount.set_options(self._root, ["ro"])
 
     def _depth(self, one: DetachedBind) -> int:
-        return self._leads_to(one).count("/")
-
-    def _leads_to(self, one: DetachedBind) -> str:
         with _named(one.name):
-            return mount_point.real_path(self._root, one.bind.target)
+            return mount_point.real_path(self._root, one.bind.target).count("/")
 
-    def _check(self, one: DetachedBind, real: str) -> None:
+    def _check(self, real: str) -> None:
         if real in self._taken or real.startswith("/proc/"):
-            raise InvalidError(f"{one.name}: it leads to {real}, a part of the root that must stay; mount it elsewhere")
+            raise InvalidError(_MUST_STAY.format(real))
         if real in self._placed:
             raise InvalidError(
-                f"{one.name}: it leads to {real}, where {self._placed[real]} is mounted; mount one of them elsewhere"
+                f"it leads to {real}, where {self._placed[real]} is mounted; mount one of them elsewhere"
             )
 
     def _mount(self, one: DetachedBind) -> None:
-        self._check(one, self._leads_to(one))
         with _named(one.name):
             path = mount_point.place(self._root, one.bind.target, folder=one.folder, make=self._make)
             with closing(in_root(self._root, path)) as at:
                 real = mount_point.path_of(self._root, at)  # another container may have moved it meanwhile
-                self._check(one, real)
+                self._check(real)
                 mount.attach(one.tree, at)
         self._placed[real] = one.name
 
@@ -122,6 +123,8 @@ class RootMounts:
                 mount_point.place(self._root, path, folder=True, make=self._make)
 
     def _make(self, folder: str, name: str, kind: int) -> None:
+        if folder == "/proc" or folder.startswith("/proc/"):
+            raise InvalidError(_MUST_STAY.format(f"{folder}/{name}"))
         try:
             mount_point.create(self._root, folder, name, kind)
         except OSError as failure:
@@ -132,22 +135,29 @@ class RootMounts:
                     raise InvalidError(
                         f"{folder} is mounted read-only and has no {name}; make it there before"
                     ) from failure
-                self._cover(at, folder)
+                self._cover(at, mount_point.path_of(self._root, at))
             mount_point.create(self._root, folder, name, kind)
 
     def _cover(self, at: int, folder: str) -> None:
-        """Put an overlay on a folder of the machine, in which mount points can be made. Raises OSError."""
-        with ExitStack() as stack:
+        """Put an overlay on a folder of the machine, in which mount points can be made. Raises HostError."""
+        advice = "mount it elsewhere"
+        with ExitStack() as stack, host_errors(f"{folder} is this machine's, and no overlay hides it", advice=advice):
             within = {path: stack.enter_context(closing(self._copy(path))) for path in self._mounted_in(folder)}
             level = stack.enter_context(closing(mount.detached("tmpfs", "tmpfs", _LEVEL)))
             mount.attach(level, at)  # hidden by the overlay, which takes folders of this namespace only
             upper, work = (stack.enter_context(_folder(level, name, os.fstat(at))) for name in ("upper", "work"))
             where = (f"lowerdir={by_fd(at)}", f"upperdir={by_fd(upper)}", f"workdir={by_fd(work)}")
-            overlay = mount.detached("overlay", "overlay", [*_SAFE, *where])
-            self._levels.append(overlay)
-            mount.attach(overlay, at)
+            mount.attach(stack.enter_context(closing(mount.detached(_NAME, "overlay", [*_SAFE, *where]))), at)
+            self._covered = True
             for path, tree in within.items():
                 mount.attach(tree, stack.enter_context(closing(in_root(self._root, path))))
+
+    def _close_levels(self) -> None:
+        """Make all overlays read-only. Those that a later one hides are so already, to everybody."""
+        for level in [m for m in self._mounts() if m.source == _NAME]:
+            with closing(in_root(self._root, level.target)) as at:
+                if mount.mount_id(at) == level.mount_id:
+                    mount.set_options(at, ["ro"])
 
     def _copy(self, path: str) -> int:
         with closing(in_root(self._root, path)) as at:
@@ -178,8 +188,6 @@ def _named(what: str) -> Iterator[None]:
     except OSError as failure:
         raise HostError(f"{what}: it cannot be made: {failure.strerror}") from failure
     except TonnageError as failure:
-        if str(failure).startswith(what):
-            raise
         raise type(failure)(f"{what}: {failure}") from failure
 
 

@@ -43,7 +43,7 @@ def _the_machine_stays_as_it_is(folder: Path) -> Iterator[None]:
 
 
 class Machine:
-    """A runtime, and volumes by their names: folders of the machine."""
+    """A runtime, and volumes by their names: folders of the machine. The kubelet writes those named "files"."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,7 +59,7 @@ class Machine:
     async def run(self, script: str, *mounts: str, image: str = "any", **container: Any) -> tuple[Ended, list[str]]:
         """Run a script with mounts, each `volume:path` with `:ro` or not; how it ended, and its log."""
         split = [text.split(":") for text in mounts]
-        volumes = {name: Mounted(str(self.volume(name))) for name, *_ in split}
+        volumes = {n: Mounted(str(self.volume(n)), is_written_here=n.startswith("files")) for n, *_ in split}
         places = [{"name": name, "mountPath": path, "readOnly": bool(more)} for name, path, *more in split]
         body = {"name": "main", "image": image, "command": ["/bin/sh", "-c", script], "volumeMounts": places}
         meta = {"name": "p", "namespace": "default", "uid": "u"}
@@ -135,7 +135,7 @@ async def test_a_link_that_an_init_container_has_left(machine: Machine, way: str
     assert ended.code == 0
     mounts = ("data:/data", "inner:/data/x/y")
     if way.startswith("/proc"):
-        with pytest.raises(InvalidError, match="mountPath '/data/x/y': it leads to /proc/self/root/"):
+        with pytest.raises(InvalidError, match="mountPath '/data/x/y': it leads to /proc/self, "):
             await machine.run("true", *mounts)
     else:
         ended, log = await machine.run("ls -d /data/x/y/.", *mounts, workingDir="/data/x/work")
@@ -217,6 +217,17 @@ async def test_what_the_machine_has_beside_a_mount_point_stays(machine: Machine)
     assert [os.listdir(machine.folder / name) for name in "abcde"] == [["x"]] * 5
 
 
+async def test_a_folder_of_the_machine_is_covered_after_one_that_is_in_it(machine: Machine) -> None:
+    """And what is mounted in there stays, and can be written by nobody where it could not before."""
+    mounts = [f"a:/usr/share/{NEW}/a", f"b:/usr/{NEW}/b/c/d/e", "d:/usr/share/doc", f"f:/usr/share/{NEW}/f/f/f/f"]
+    paths = [text.partition(":")[2] for text in mounts]
+    tries = [f"/usr/share/{NEW}/no", f"/usr/{NEW}/no", "/usr/share/no", "/usr/no"]
+    script = f"touch {'/x '.join(paths)}/x && echo written; for i in {' '.join(tries)}; do touch $i && echo $i; done"
+    _, log = await machine.run(f"({script}) 2>/dev/null", *mounts)
+    assert log == ["written"]
+    assert [os.listdir(machine.folder / name) for name in "abdf"] == [["x"]] * 4
+
+
 async def test_a_single_file_below_usr(machine: Machine) -> None:
     (machine.volume("v") / "part").write_text("text\n")
     mounts: dict[str, Any] = {"volumeMounts": [{"name": "v", "mountPath": f"/usr/share/{NEW}/file", "subPath": "part"}]}
@@ -244,6 +255,14 @@ async def test_nothing_is_made_in_a_volume_that_is_read_only(machine: Machine) -
     assert os.listdir(machine.folder / "a") == []
 
 
+async def test_a_volume_that_the_kubelet_writes_has_mount_points_though_read_only(machine: Machine) -> None:
+    """As a ConfigMap at /etc/nginx, with another volume at /etc/nginx/conf.d."""
+    script = "touch /files/no || echo read-only; touch /files/b/c/file && echo written"
+    _, log = await machine.run(f"({script}) 2>/dev/null", "files:/files:ro", "b:/files/b/c")
+    assert log == ["read-only", "written"]
+    assert os.listdir(machine.folder / "files") == ["b"]
+
+
 @pytest.mark.parametrize(
     ("link", "mounts", "named"),
     [
@@ -254,8 +273,8 @@ async def test_nothing_is_made_in_a_volume_that_is_read_only(machine: Machine) -
         ),
         ("/", ["a:/data", "c:/data/link"], "mountPath '/data/link': it leads to /, a part of the root"),
         ("/proc", ["a:/data", "c:/data/link/x"], "mountPath '/data/link/x': it leads to /proc/x, a part of the root"),
-        ("/proc/self/root/etc", ["a:/data", "c:/data/link"], "leads to /proc/self/root/etc, a part of the root"),
-        ("/dev/fd/3", ["a:/data", "c:/data/link"], "leads to /proc/self/fd/3, a part of the root"),
+        ("/proc/self/root/etc", ["a:/data", "c:/data/link"], "leads to /proc/self, a part of the root"),
+        ("/dev/fd/3", ["a:/data", "c:/data/link"], "leads to /proc/self, a part of the root"),
         ("/dev", ["a:/data", "c:/data/link"], "leads to /dev, a part of the root"),
         ("../usr", ["a:/data", "c:/data/link"], "leads to /usr, a part of the root"),
         ("link", ["a:/data", "c:/data/link/x"], "mountPath '/data/link/x': path '/data/link' leads nowhere"),
