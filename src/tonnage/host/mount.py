@@ -30,7 +30,7 @@ _AT_RECURSIVE = 0x8000
 _AT_DONT_SYNC = 0x4000  # a server over the network or of FUSE is not asked, it may be gone
 _CLOEXEC, _TREE_CLONE, _MOVE_F_EMPTY, _MOVE_T_EMPTY = 1, 1, 4, 0x40
 _SET_FLAG, _SET_STRING, _CMD_CREATE = 0, 1, 6
-_MS_REMOUNT, _MS_BIND, _MS_PRIVATE = 32, 4096, 1 << 18
+_MS_REMOUNT, _MS_BIND, _MS_PRIVATE, _MS_SLAVE = 32, 4096, 1 << 18, 1 << 19
 _UMOUNT_NOFOLLOW, _MNT_DETACH = 8, 2
 _STATX_ATTR_MOUNT_ROOT, _STATX_MNT_ID_UNIQUE, _STATX_MNT_ID_AT = 0x2000, 0x4000, 144
 _STATMOUNT_OPTIONS, _STATMOUNT_STRINGS = 0x80, 512
@@ -300,13 +300,15 @@ def clone(source: str | os.PathLike[str] | int, options: Sequence[str] = ()) -> 
     """A detached copy of what is mounted at a directory or file, and below it, as a descriptor of its root.
 
     It ends with the descriptor unless attach() puts it somewhere. source: a path, whose symlinks are followed, or an
-    open file. options: of BIND_OPTIONS, for each mount of the copy. What is mounted in one of the two is not mounted
-    in the other. Raises OSError, ENOSYS before Linux 5.12 (mount_setattr(2)).
+    open file. options: of BIND_OPTIONS, for each mount of the copy. What is mounted in the copy is not mounted in the
+    original; what is unmounted in a shared original is unmounted in the copy too, which so makes nothing busy.
+
+    Raises OSError, ENOSYS before Linux 5.12 (mount_setattr(2)).
     """
     at, path = (source, b"") if isinstance(source, int) else (_AT_FDCWD, os.fsencode(source))
     tree = libc.syscall(_OPEN_TREE, at, path, _TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH | _AT_RECURSIVE)
     try:
-        set_options(tree, options, propagation=_MS_PRIVATE, deep=True)
+        set_options(tree, options, propagation=_MS_SLAVE, deep=True)
     except OSError:
         os.close(tree)
         raise
