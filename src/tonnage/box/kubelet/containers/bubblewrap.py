@@ -8,7 +8,6 @@ found, it is killed, and the container counts as never started.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import secrets
@@ -401,8 +400,7 @@ class _Plan:
     def _started(self, command: _Command, streams: tuple[int, int, int], *, program: bytes) -> subprocess.Popen[bytes]:
         """bwrap, with a command that runs in its whole root. Raises InvalidError, HostError, OSError."""
         status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        gate = Gate()
-        with closing(status), contextlib.closing(gate), root_mounts.detached(command.binds) as detached:
+        with closing(status), Gate() as gate, root_mounts.detached(command.binds) as detached:
             starter = command.starter(gate.theirs, terminal=self._spec.container.tty)
             child = spawn(
                 [self._runtime.program, "--bind", f"{self._folder}/{ROOT}", "/", "--json-status-fd", str(status)],

@@ -345,7 +345,7 @@ async def test_a_root_that_cannot_be_made_is_told(machine: Any) -> None:
     pod = await machine.until("p", lambda p: p.status.container_statuses and _state(p).waiting is not None)
     waiting = _state(pod).waiting
     assert waiting is not None
-    assert waiting["message"] == "mountPath '/etc/hosts': path '/etc/hosts' is no folder"
+    assert waiting["message"] == "mountPath '/etc/hosts': path '/etc/hosts' is no folder; choose another"
 
 
 async def test_a_program_that_is_not_there_ends_the_container(machine: Any) -> None:

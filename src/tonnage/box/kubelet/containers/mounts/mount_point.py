@@ -55,12 +55,13 @@ def _walk(root: int, path: str, make: Make | None, *, folder: bool, links: int =
             if make is None:
                 return os.path.join(done, *parts[number - 1 :])
             if failure.errno != errno.ENOENT:
-                raise InvalidError(f"path {candidate!r} leads nowhere: {failure.strerror}") from failure
+                raise InvalidError(f"path {candidate!r} leads nowhere: {failure.strerror}; choose another") from failure
             make(done, part, stat.S_IFDIR if wants_folder else stat.S_IFREG)
             fd = _made(root, candidate)
         with closing(fd):
             if make is not None and stat.S_ISDIR(os.fstat(fd).st_mode) != wants_folder:
-                raise InvalidError(f"path {candidate!r} is {'no folder' if wants_folder else 'a folder'}")
+                is_what = "no folder" if wants_folder else "a folder"
+                raise InvalidError(f"path {candidate!r} is {is_what}; choose another")
             done = path_of(root, fd)
     return done
 
@@ -71,7 +72,7 @@ def _made(root: int, path: str) -> int:
     except OSError as failure:
         if failure.errno not in _NOWHERE:
             raise
-        raise InvalidError(f"path {path!r} leads nowhere: {failure.strerror}") from failure
+        raise InvalidError(f"path {path!r} leads nowhere: {failure.strerror}; choose another") from failure
 
 
 def create(root: int, folder: str, name: str, kind: int) -> None:

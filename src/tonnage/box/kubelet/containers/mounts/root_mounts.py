@@ -73,7 +73,7 @@ class RootMounts:
         self._root = root
         self._table = Path(f"/proc/{pid}/mountinfo")
         self._taken = taken
-        self._machine = {m.mount_id for m in self._mounts() if m.target != "/" and not _is_made(m.target)}
+        self._machine = {(m.device, m.root) for m in self._mounts() if m.target != "/" and not _is_made(m.target)}
         self._placed: dict[str, str] = {}
         self._covered = False
 
@@ -131,12 +131,17 @@ class RootMounts:
             if failure.errno != errno.EROFS:
                 raise
             with closing(in_root(self._root, folder)) as at:
-                if mount.mount_id(at) not in self._machine:
+                if not self._is_machines(at):
                     raise InvalidError(
                         f"{folder} is mounted read-only and has no {name}; make it there before"
                     ) from failure
                 self._cover(at, mount_point.path_of(self._root, at))
             mount_point.create(self._root, folder, name, kind)
+
+    def _is_machines(self, at: int) -> bool:
+        """Whether an open folder is in one of the mounts that bwrap has made of the machine's, or in a copy of it."""
+        number = mount.mount_id(at)
+        return any(m.mount_id == number and (m.device, m.root) in self._machine for m in self._mounts())
 
     def _cover(self, at: int, folder: str) -> None:
         """Put an overlay on a folder of the machine, in which mount points can be made. Raises HostError."""
@@ -166,7 +171,8 @@ class RootMounts:
     def _mounted_in(self, folder: str) -> list[str]:
         """Paths at which something is mounted below folder; not what is mounted below those."""
         found: list[str] = []
-        for path in sorted({m.target for m in self._mounts() if m.target.startswith(f"{folder}/")}):
+        paths = {m.target for m in self._mounts() if m.target.startswith(f"{folder}/")}
+        for path in sorted(paths, key=lambda path: path.split("/")):
             if not found or not path.startswith(f"{found[-1]}/"):
                 found.append(path)
         return found

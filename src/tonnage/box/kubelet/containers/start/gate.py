@@ -14,12 +14,21 @@ _SECONDS = 60.0
 
 
 class Gate:
-    """Two ends of a socket. theirs: the descriptor that the container's first program inherits."""
+    """Two ends of a socket, closed by close() or at the end of a `with`.
+
+    theirs: the descriptor that the container's first program inherits.
+    """
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()
         self.theirs = self._theirs.fileno()
         self._ours.settimeout(_SECONDS)
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
 
     def reached(self) -> bool:
         """Wait until the root is made; False where its making has failed. Raises HostError (it takes too long)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,10 +20,14 @@ from tests.programs import find, needs, needs_containers
 from tonnage.aio.clock import RealClock
 from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage.box.kubelet.containers.mounts import mount_namespace, root_mounts
+from tonnage.box.kubelet.containers.mounts.root_mounts import RootMounts
+from tonnage.box.kubelet.containers.rootfs import Bind
 from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended, Mounted
 from tonnage.box.kubelet.images.node_images import NodeImages
 from tonnage.errors import HostError, InvalidError
 from tonnage.host import mount
+from tonnage.host.descriptor import closing
 from tonnage.images.store import ImageStore
 from tonnage.testing import image_archive as made
 from tonnage.testing.image_archive import LayerTar
@@ -228,6 +233,53 @@ async def test_a_folder_of_the_machine_is_covered_after_one_that_is_in_it(machin
     assert [os.listdir(machine.folder / name) for name in "abdf"] == [["x"]] * 4
 
 
+def test_file_systems_below_a_folder_of_the_machine_stay(tmp_path: Path, folder: Path) -> None:
+    """As a machine has them on which /usr/local is a disk."""
+    places = [folder / name for name in ("machine", "machine/a", "machine/a-b", "root", "volume")]
+    for path in places:
+        path.mkdir()
+    try:
+        for path in places[1:3]:
+            mount.mount("none", path, "tmpfs")
+            (path / "in").mkdir()
+            mount.mount("none", path / "in", "tmpfs")
+            (path / "in/file").touch()
+        (places[4] / "mine").touch()
+        binds = [Bind(str(places[4]), f"/machine/{at}") for at in ("a/in/new/x", "new", "a-b/new", "a/new/new")]
+        with _waiting(places[3], places[0]) as pid, root_mounts.detached(binds) as detached:
+            with closing(os.pidfd_open(pid)) as pidfd:
+                mount_namespace.visit(
+                    pidfd, str(places[3]), lambda at: RootMounts(at, pid, ()).complete(detached, "", read_only=True)
+                )
+            inside = Path(f"/proc/{pid}/root/machine")
+            assert (inside / "a/in/file").exists()
+            assert (inside / "a-b/in/file").exists()
+            assert all(Path(f"/proc/{pid}/root{bind.target}/mine").exists() for bind in binds)
+            for name in ("", "a", "a/in", "a-b", "a-b/in", ".."):
+                with pytest.raises(OSError, match="Read-only"):
+                    (inside / name / "no").touch()
+        assert sorted(os.listdir(places[0])) == ["a", "a-b"]
+        assert os.listdir(places[1]) == os.listdir(places[2]) == ["in"]
+    finally:
+        for path in (places[1] / "in", places[2] / "in", *places[1:3]):
+            mount.umount(path)
+
+
+@contextmanager
+def _waiting(root: Path, machine: Path) -> Iterator[int]:
+    """A process with that root, in which the machine's folder is read-only."""
+    programs = [word for path in ("/usr", "/bin", "/lib", "/lib64") for word in ("--ro-bind-try", path, path)]
+    command = ["bwrap", "--bind", str(root), "/", *programs, "--ro-bind", str(machine), "/machine", "--unshare-pid"]
+    with subprocess.Popen([*command, "--", "/bin/sh", "-c", "echo 1; sleep 1000"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        first = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+        try:
+            yield first
+        finally:
+            os.kill(first, signal.SIGKILL)
+
+
 async def test_a_single_file_below_usr(machine: Machine) -> None:
     (machine.volume("v") / "part").write_text("text\n")
     mounts: dict[str, Any] = {"volumeMounts": [{"name": "v", "mountPath": f"/usr/share/{NEW}/file", "subPath": "part"}]}
@@ -285,7 +337,7 @@ async def test_what_must_stay_is_not_covered(machine: Machine, link: str, mounts
     with pytest.raises(InvalidError) as refused:
         await machine.run("true", *mounts)
     assert named in str(refused.value)
-    assert "; " in str(refused.value) or "nowhere" in str(refused.value)
+    assert "; " in str(refused.value)
 
 
 async def test_a_read_only_root_has_its_mount_points(machine: Machine) -> None:
