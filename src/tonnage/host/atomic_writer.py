@@ -93,7 +93,8 @@ def _point(folder: str, stamp: str) -> None:
 def _link(folder: str, tops: set[str]) -> None:
     there = {name for name in os.listdir(folder) if not name.startswith("..")}
     for name in there - tops:
-        os.unlink(f"{folder}/{name}")
+        if os.path.islink(f"{folder}/{name}"):  # else it is where another volume is mounted
+            os.unlink(f"{folder}/{name}")
     for name in tops - there:
         os.symlink(f"{DATA}/{name}", f"{folder}/{name}")
 

@@ -39,6 +39,16 @@ def umount2(target: bytes, flags: int) -> None:
     _checked(_libc.umount2(target, flags))
 
 
+def unshare(flags: int) -> None:
+    """Leave what this thread shares with others, by flags as CLONE_FS (unshare(2)). Raises OSError."""
+    _checked(_libc.unshare(flags))
+
+
+def setns(fd: int, flags: int) -> None:
+    """Join namespaces of a pidfd's process, by flags as CLONE_NEWNS (setns(2)); needs Linux 5.8. Raises OSError."""
+    _checked(_libc.setns(fd, flags))
+
+
 def statx(directory: int, path: bytes, flags: int, mask: int) -> bytes:
     """Read the 256 bytes of struct statx. Raises OSError."""
     buffer = ctypes.create_string_buffer(256)

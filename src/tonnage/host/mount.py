@@ -26,10 +26,11 @@ log = logging.getLogger(__name__)
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT, _MOUNT_SETATTR = 428, 429, 430, 431, 432, 442
 _STATMOUNT = 457
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_SYMLINK_NOFOLLOW, _AT_NO_AUTOMOUNT = -100, 0x1000, 0x100, 0x800
+_AT_RECURSIVE = 0x8000
 _AT_DONT_SYNC = 0x4000  # a server over the network or of FUSE is not asked, it may be gone
 _CLOEXEC, _TREE_CLONE, _MOVE_F_EMPTY, _MOVE_T_EMPTY = 1, 1, 4, 0x40
 _SET_FLAG, _SET_STRING, _CMD_CREATE = 0, 1, 6
-_MS_REMOUNT, _MS_BIND, _MS_PRIVATE = 32, 4096, 1 << 18
+_MS_REMOUNT, _MS_BIND, _MS_PRIVATE, _MS_SLAVE = 32, 4096, 1 << 18, 1 << 19
 _UMOUNT_NOFOLLOW, _MNT_DETACH = 8, 2
 _STATX_ATTR_MOUNT_ROOT, _STATX_MNT_ID_UNIQUE, _STATX_MNT_ID_AT = 0x2000, 0x4000, 144
 _STATMOUNT_OPTIONS, _STATMOUNT_STRINGS = 0x80, 512
@@ -114,15 +115,15 @@ def at(path: str | os.PathLike[str]) -> Mount | None:
     folder, name = os.path.split(os.fspath(path))
     with host_errors(f"cannot look at {path}"), ignore_errno(*_NOTHING):
         with opened(folder, os.O_PATH) as above, opened(name, os.O_PATH | os.O_NOFOLLOW, dir_fd=above) as fd:
-            number = _mount_id(fd)
-            if number == _mount_id(above):
+            number = mount_id(fd)
+            if number == mount_id(above):
                 return None
         return next((entry for entry in mounts() if entry.mount_id == number), None)
     return None
 
 
-def _mount_id(fd: int) -> int:
-    """The number of an open file's mount. Unlike statx(2), this asks no file system. Raises OSError."""
+def mount_id(fd: int) -> int:
+    """The number of an open file's mount, as in mountinfo. Unlike statx(2), it asks no file system. Raises OSError."""
     text = Path(f"/proc/self/fdinfo/{fd}").read_text()
     return int(next(line for line in text.splitlines() if line.startswith("mnt_id:")).partition(":")[2])
 
@@ -295,6 +296,50 @@ def bind(
         _move(tree, at, target)
 
 
+def clone(source: str | os.PathLike[str] | int, options: Sequence[str] = ()) -> int:
+    """A detached copy of what is mounted at a directory or file, and below it, as a descriptor of its root.
+
+    It ends with the descriptor unless attach() puts it somewhere. source: a path, whose symlinks are followed, or an
+    open file. options: of BIND_OPTIONS, for each mount of the copy. What is mounted in the copy is not mounted in the
+    original; what is unmounted in a shared original is unmounted in the copy too, which so makes nothing busy.
+
+    Raises OSError, ENOSYS before Linux 5.12 (mount_setattr(2)).
+    """
+    at, path = (source, b"") if isinstance(source, int) else (_AT_FDCWD, os.fsencode(source))
+    tree = libc.syscall(_OPEN_TREE, at, path, _TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH | _AT_RECURSIVE)
+    try:
+        set_options(tree, options, propagation=_MS_SLAVE, deep=True)
+    except OSError:
+        os.close(tree)
+        raise
+    return tree
+
+
+def detached(source: str, fstype: str, options: Sequence[str] = ()) -> int:
+    """A new file system, mounted nowhere, as a descriptor of its root. As clone(). Raises OSError."""
+    return _new_tree(source, fstype, options)
+
+
+def attach(tree: int, at: int) -> None:
+    """Mount what clone() or detached() has made on an open file of this thread's mount namespace. Raises OSError.
+
+    tree stays open, and is a descriptor of the mount's root.
+    """
+    libc.syscall(_MOVE_MOUNT, tree, b"", at, b"", _MOVE_F_EMPTY | _MOVE_T_EMPTY)
+
+
+def set_options(root: int, options: Sequence[str], *, propagation: int = 0, deep: bool = False) -> None:
+    """Add options, of BIND_OPTIONS, to the mount whose root is open. deep: also to all below it.
+
+    propagation: a flag of mount(2), 0 for no change. Raises OSError, ENOSYS before Linux 5.12.
+    """
+    bits = 0
+    for name in options:
+        bits |= _ATTRS[name][0]
+    attr = struct.pack("=QQQQ", bits, 0, propagation, 0)  # struct mount_attr
+    libc.syscall(_MOUNT_SETATTR, root, b"", _AT_EMPTY_PATH | (_AT_RECURSIVE if deep else 0), attr, len(attr))
+
+
 def _set_attributes(tree: int, attrs: Sequence[str], propagation: int) -> bool:
     """Set the attributes of a detached mount. False where the kernel cannot."""
     bits = 0
@@ -327,7 +372,7 @@ def _old_bind(source: str | os.PathLike[str], at: int, attrs: Sequence[str], *, 
 
 def _move(tree: int, at: int, target: str | os.PathLike[str]) -> None:
     with closing(tree), host_errors(f"cannot mount at {target}"):
-        libc.syscall(_MOVE_MOUNT, tree, b"", at, b"", _MOVE_F_EMPTY | _MOVE_T_EMPTY)
+        attach(tree, at)
 
 
 def _by_fd(fd: int) -> bytes:

@@ -26,6 +26,15 @@ def test_files_change_at_one_stroke(tmp_path: Path) -> None:
     assert not os.path.exists(held)
 
 
+def test_a_mount_point_that_is_not_its_own_stays(tmp_path: Path) -> None:
+    """Of another volume of the pod, mounted inside this one: a folder or a file."""
+    atomic_writer.write(str(tmp_path), {"a": Content(b"1")})
+    (tmp_path / "mounted").mkdir()
+    (tmp_path / "mounted.conf").touch()
+    atomic_writer.write(str(tmp_path), {"b": Content(b"2")})
+    assert sorted(p.name for p in tmp_path.iterdir() if not p.name.startswith("..")) == ["b", "mounted", "mounted.conf"]
+
+
 @pytest.mark.parametrize("path", ["../x", "/x", "a/../b", "", "..data", "a//b"])
 def test_files_stay_below_their_folder(tmp_path: Path, path: str) -> None:
     with pytest.raises(InvalidError):

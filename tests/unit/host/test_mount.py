@@ -16,7 +16,8 @@ from tests.forked import forked
 from tests.programs import need
 
 from tonnage.errors import HostError, PreconditionError
-from tonnage.host import mount, nofollow
+from tonnage.host import libc, mount, nofollow
+from tonnage.host.descriptor import closing, opened
 
 TABLE = r"""36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 37 35 0:5 /loop3 /a\040b\011c\134d\012e\043 rw shared:7 master:2 - devtmpfs dev\040tmpfs rw,size=1
@@ -94,6 +95,39 @@ class TestReal:
         [entry] = [entry for entry in mount.mounts() if entry.target == str(target)]
         assert {"nodev", "noatime"} <= set(entry.options.split(","))
         mount.umount(target)
+
+    def test_a_copy_is_attached_elsewhere_and_keeps_nothing_busy(self, real_folder: Path) -> None:
+        source, target = real_folder / "s", real_folder / "t"
+        source.mkdir()
+        target.mkdir()
+        mount.mount("none", source, "tmpfs")
+        libc.mount(None, os.fsencode(source), None, 1 << 20, None)  # MS_SHARED, as a machine with systemd has it
+        (source / "sub").mkdir()
+        mount.mount("none", source / "sub", "tmpfs")
+        with closing(mount.clone(source, ["ro", "nodev"])) as tree, opened(target, os.O_PATH) as at:
+            assert [m.target for m in mount.mounts() if m.target.startswith(str(target))] == []
+            mount.attach(tree, at)
+            assert mount.mount_id(tree) in [m.mount_id for m in mount.mounts() if m.target == str(target)]
+        copies = [m for m in mount.mounts() if m.target.startswith(str(target))]
+        assert [m.target for m in copies] == [str(target), str(target / "sub")]
+        assert all({"ro", "nodev"} <= set(m.options.split(",")) for m in copies)
+        mount.mount("none", target / "sub", "tmpfs")
+        assert mount.umount(source / "sub")
+        assert not mount.umount(source / "sub")  # what is mounted in the copy is not mounted here
+        while mount.umount(target / "sub"):
+            continue
+        assert mount.umount(target)
+        assert mount.umount(source)
+
+    def test_a_copy_without_an_end_ends_with_its_descriptor(self, real_folder: Path) -> None:
+        with closing(mount.detached("name", "tmpfs", ["mode=700"])) as tree:
+            os.mkdir("inside", dir_fd=tree)
+            with pytest.raises(OSError, match="Invalid argument"):
+                mount.set_options(os.open("inside", os.O_PATH, dir_fd=tree), ["ro"])  # not the mount's root
+            mount.set_options(tree, ["ro"])
+            with pytest.raises(OSError, match="Read-only"):
+                os.mkdir("more", dir_fd=tree)
+        assert [m for m in mount.mounts() if m.source == "name"] == []
 
     def test_symlinks_are_not_followed(self, real_folder: Path) -> None:
         real, link = real_folder / "real", real_folder / "link"

@@ -10,6 +10,7 @@ import asyncio
 import copy
 import itertools
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -29,6 +30,7 @@ from tonnage.box.apiserver.storage.store import Store
 from tonnage.box.kubelet.containers import bubblewrap, rootfs
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.containers.env import Environment
+from tonnage.box.kubelet.containers.rootfs import Bind
 from tonnage.box.kubelet.containers.runtime import ContainerSpec, Mounted
 from tonnage.box.kubelet.containers.spawn import join
 from tonnage.box.kubelet.volumes import subpaths
@@ -43,12 +45,9 @@ from tonnage.kube.transport import Request
 Place = tuple[str | int, ...]
 _ARITY = {
     **dict.fromkeys(("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--clearenv"), 0),
-    **dict.fromkeys(
-        ("--hostname", "--proc", "--dev", "--dir", "--remount-ro", "--chdir", "--cap-drop", "--cap-add"), 1
-    ),
-    **dict.fromkeys(("--bind", "--ro-bind", "--ro-bind-try", "--dev-bind", "--symlink", "--setenv"), 2),
+    **dict.fromkeys(("--hostname", "--proc", "--dev", "--chdir", "--cap-drop", "--cap-add"), 1),
+    **dict.fromkeys(("--ro-bind", "--ro-bind-try", "--symlink", "--setenv"), 2),
 }
-_BINDS = {"--bind", "--ro-bind", "--dev-bind"}
 _HOSTILE = (
     "x\0--bind\0/\0/hostroot",
     "/x\0--cap-add\0ALL",
@@ -184,9 +183,13 @@ class _Certificates(PodCertificates):
 
 
 class Asked(NamedTuple):
-    """What bwrap would be asked: its options with their arguments, and the command: as whom and where."""
+    """What bwrap would be asked: its options with their arguments, and the command: as whom and where.
+
+    binds: what would be mounted in the root that it makes.
+    """
 
     options: list[tuple[str, ...]]
+    binds: list[Bind]
     command: list[str]
     who: rootfs.User
     working_dir: str
@@ -221,8 +224,8 @@ class _Bench:
         planned = bubblewrap._Plan(self.runtime, spec).arguments()
         for text in planned.argv:
             assert b"\0" not in encode(text, "argument")
-        planned.starter(terminal=False)
-        return Asked(_parse(join(planned.options)), planned.argv, planned.who, planned.working_dir)
+        planned.starter(-1, terminal=False)
+        return Asked(_parse(join(planned.options)), planned.binds, planned.argv, planned.who, planned.working_dir)
 
 
 async def _mount(files: FileVolumes, pod: Pod, volume: pods.Volume) -> None:
@@ -255,9 +258,7 @@ def _intended(place: Place) -> set[str]:
     word = place[2]
     if word in ("env", "envFrom", "resources"):
         return {"--setenv"}
-    return {"name": {"--bind"}, "workingDir": {"--dir"}, "volumeMounts": _BINDS, "volumeDevices": _BINDS}.get(
-        str(word), set()
-    )
+    return set()
 
 
 def _compare(before: Asked, after: Asked, place: Place) -> None:
@@ -268,12 +269,21 @@ def _compare(before: Asked, after: Asked, place: Place) -> None:
     if not {"env", "envFrom"} & set(moves):  # a variable may move to the command, or be optional
         assert old == new
     assert old.keys() | {"--setenv"} == new.keys() | {"--setenv"}
-    sources = {option[1] for option in before.options if option[0] in _BINDS}
-    for option in after.options:
-        if option[0] in _BINDS and option[1] not in sources:  # its folder is named after the container
-            assert place[2:] == ("name",)
-            assert "/pods/u/" in option[1]
+    _compare_binds(before.binds, after.binds, place)
     _compare_commands(before, after, place)
+
+
+def _compare_binds(before: list[Bind], after: list[Bind], place: Place) -> None:
+    """A field changes where its own volume is mounted; the container's name is a part of its folder's."""
+    word = place[2] if place[0] in ("containers", "initContainers") else ""
+    assert len(before) == len(after)
+    for old, new in zip(before, after, strict=True):
+        if word not in ("volumeMounts", "volumeDevices"):
+            assert (old.target, old.read_only, old.device) == (new.target, new.read_only, new.device)
+        if old.source != new.source:
+            assert word == "name"
+            assert "/pods/u/" in new.source
+        assert os.path.normpath(new.target) == new.target
 
 
 def _count(options: list[tuple[str, ...]]) -> Mapping[str, int]:
@@ -362,7 +372,7 @@ def test_the_base_reaches_bwrap(bench: _Bench) -> None:
     asked = asyncio.run(bench.ask(pod, pod.spec.containers[0], "s"))
     assert ("--setenv", "EXPANDED", "xv$(ANNOTATED)") in asked.options
     assert ("--setenv", "ANNOTATED", "note") in asked.options
-    assert {"/data", "/expr", "/dev/raw"} <= {option[2] for option in asked.options if option[0] in _BINDS}
+    assert {"/data", "/expr", "/dev/raw"} <= {bind.target for bind in asked.binds}
     assert ("--setenv", "LD_PRELOAD", "l") in asked.options
 
 

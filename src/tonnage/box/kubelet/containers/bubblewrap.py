@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -26,6 +27,8 @@ from tonnage.api.pods import Pod, VolumeMount
 from tonnage.box.kubelet.containers import context, env, exec_process, rootfs, seccomp, termination
 from tonnage.box.kubelet.containers.exec_process import CommandStarter
 from tonnage.box.kubelet.containers.log_writer import LogFile, LogPump
+from tonnage.box.kubelet.containers.mounts import mount_namespace, root_mounts
+from tonnage.box.kubelet.containers.mounts.root_mounts import DetachedBind, RootMounts
 from tonnage.box.kubelet.containers.paths import Paths, component
 from tonnage.box.kubelet.containers.process import (
     ROOT,
@@ -34,6 +37,7 @@ from tonnage.box.kubelet.containers.process import (
     ContainerProcess,
     ProcessState,
     boot_id,
+    first_process,
     read_status,
     running_in,
     stat_fields,
@@ -42,6 +46,7 @@ from tonnage.box.kubelet.containers.rootfs import Bind
 from tonnage.box.kubelet.containers.runtime import ContainerSpec, FoundProcess, Mounted, OnExit, RunningContainer
 from tonnage.box.kubelet.containers.spawn import ContainerPrograms, spawn
 from tonnage.box.kubelet.containers.start import program
+from tonnage.box.kubelet.containers.start.gate import Gate
 from tonnage.box.kubelet.containers.start.machine_code import MACHINES
 from tonnage.box.kubelet.containers.start.program import StartPlan
 from tonnage.box.kubelet.containers.stdio import Stdio
@@ -51,12 +56,14 @@ from tonnage.box.kubelet.images.image_user import Accounts
 from tonnage.box.kubelet.images.node_images import NO_IMAGES, NodeImages
 from tonnage.box.kubelet.volumes import subpaths
 from tonnage.errors import HostError, InvalidError, TonnageError, UnsupportedError
+from tonnage.host.descriptor import closing
 from tonnage.host.encoding import encode
 from tonnage.host.iolimits import Cgroups
 from tonnage.images.store import ImageRecord, ImageStore
 
 log = logging.getLogger(__name__)
 _PIPES = {"stdout": "out", "stderr": "err"}
+_END_SECONDS = 10.0
 _PAUSES = (0.01, 0.05, 0.2)  # seconds
 _ATTEMPTS = 2
 """Attempts whose folder and log stay: the current one and the one before."""
@@ -222,7 +229,6 @@ class BubblewrapRuntime:
             source = _volume(spec.volumes, device.name)
             target = rootfs.target(device.device_path, "devicePath", in_image=in_image)
             binds.append(Bind(source.path, target, device=True))
-        _check_nested(binds)
         return binds
 
     def _mount(self, spec: ContainerSpec, mount: VolumeMount, index: int, *, in_image: bool) -> Bind:
@@ -235,7 +241,7 @@ class BubblewrapRuntime:
         if not part:
             if not os.path.exists(volume.path):
                 raise HostError(f"volume {mount.name}: {volume.path} does not exist on this machine")
-            return Bind(volume.path, target, read_only)
+            return Bind(volume.path, target, read_only, nests=volume.is_written_here)
         name = f"{component(mount.name)}/{component(spec.container.name)}/{index}"
         place = f"{self.paths.subpaths(spec.pod.metadata.uid)}/{name}"
         return Bind(subpaths.bind(volume.path, part, place, read_only=read_only), target, read_only)
@@ -251,12 +257,15 @@ class _Command(NamedTuple):
     variables: dict[str, str]
     working_dir: str
     failure: str = ""
+    in_image: bool = False
 
-    def starter(self, *, terminal: bool) -> bytes:
+    def starter(self, gate: int, *, terminal: bool) -> bytes:
         """The program that bwrap runs, which becomes the user and then the command. Raises as program.build."""
         who, path = self.who, self.variables["PATH"]
         return program.build(
-            StartPlan(who.uid, who.gid, who.groups, self.argv, path, folder=self.working_dir, terminal=terminal)
+            StartPlan(
+                who.uid, who.gid, who.groups, self.argv, path, folder=self.working_dir, terminal=terminal, gate=gate
+            )
         )
 
 
@@ -323,17 +332,9 @@ class _Plan:
         argv = env.image_arguments(container, spec.environment, config)
         _check(variables, argv)
         working_dir = _working_dir(container.working_dir or config.working_dir or "")
-        _make_inside(binds, working_dir)
-        real = image_root.prepare(folder, binds, rootfs.network_files(name), working_dir)
-        options = rootfs.arguments(
-            real,
-            name=name,
-            environment=variables,
-            working_dir=working_dir,
-            read_only=bool(container.security_context.read_only_root_filesystem),
-            in_image=True,
-        )
-        return _Command(binds, options, argv, who, variables, working_dir)
+        image_root.prepare(folder, rootfs.network_files(name))
+        options = rootfs.arguments(name=name, environment=variables, in_image=True)
+        return _Command(binds, options, argv, who, variables, working_dir, in_image=True)
 
     def arguments(self) -> _Command:
         """How a container starts that uses the machine's programs. Raises InvalidError, UnsupportedError, HostError."""
@@ -345,14 +346,7 @@ class _Plan:
         working_dir = _working_dir(container.working_dir)
         binds = self._runtime.mounts(spec)
         binds.append(Bind(termination.path(self._folder), "/dev/termination-log"))
-        _make_inside(binds, working_dir)
-        options = rootfs.arguments(
-            binds,
-            name=rootfs.hostname(pod),
-            environment=variables,
-            working_dir=working_dir,
-            read_only=bool(container.security_context.read_only_root_filesystem),
-        )
+        options = rootfs.arguments(name=rootfs.hostname(pod), environment=variables)
         failure = env.why_not_found(container, argv[0], variables["PATH"])
         return _Command(binds, options, argv, who, variables, working_dir, failure)
 
@@ -378,26 +372,15 @@ class _Plan:
     def _spawn(
         self, command: _Command, clock: Clock, on_exit: OnExit, *, program: bytes
     ) -> tuple[ContainerProcess, int]:
-        starter = command.starter(terminal=self._spec.container.tty)
         stdio = Stdio.open(self._spec.container, command.who.uid, [f"{self._folder}/{p}" for p in _PIPES.values()])
         pump = _pump(self._folder, self._log, terminal=stdio.stdin if self._spec.container.tty else -1)
-        status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
-            child = spawn(
-                [self._runtime.program, "--bind", f"{self._folder}/{ROOT}", "/", "--json-status-fd", str(status)],
-                command.options,
-                command.argv,
-                streams=stdio.theirs,
-                keep=status,
-                programs=ContainerPrograms(starter, program),
-                group=self._runtime.cgroups.own_pod(self._spec.pod.metadata.uid),
-            )
-        except OSError:
+            child = self._started(command, stdio.theirs, program=program)
+        except (OSError, TonnageError):
             pump.close()
             stdio.close()
             raise
         finally:
-            os.close(status)
             stdio.close_theirs()
         pidfd = os.pidfd_open(child.pid)
         fields = stat_fields(child.pid)
@@ -413,6 +396,54 @@ class _Plan:
         )
         _save(f"{self._folder}/{STATE}", state)
         return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump, stdin=stdio.stdin), pidfd
+
+    def _started(self, command: _Command, streams: tuple[int, int, int], *, program: bytes) -> subprocess.Popen[bytes]:
+        """bwrap, with a command that runs in its whole root. Raises InvalidError, HostError, OSError."""
+        status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        with closing(status), Gate() as gate, root_mounts.detached(command.binds) as detached:
+            starter = command.starter(gate.theirs, terminal=self._spec.container.tty)
+            child = spawn(
+                [self._runtime.program, "--bind", f"{self._folder}/{ROOT}", "/", "--json-status-fd", str(status)],
+                command.options,
+                command.argv,
+                streams=streams,
+                keep=(status, gate.theirs),
+                programs=ContainerPrograms(starter, program),
+                group=self._runtime.cgroups.own_pod(self._spec.pod.metadata.uid),
+            )
+            try:
+                if gate.reached():  # else bwrap has failed, and its words are in the log
+                    self._complete(command, child.pid, detached)
+                    gate.open()
+            except BaseException:
+                gate.close()
+                _end(child, f"{self._folder}/{ROOT}")
+                raise
+        return child
+
+    def _complete(self, command: _Command, bwrap: int, detached: Sequence[DetachedBind]) -> None:
+        """Mount the volumes in the root that bwrap has made. Raises InvalidError, HostError, OSError."""
+        first = first_process(self._folder, bwrap)
+        if first is None:
+            raise HostError(f"container {self._spec.container.name}: it has ended before its volumes were mounted")
+        read_only = bool(self._spec.container.security_context.read_only_root_filesystem)
+        taken = rootfs.taken(in_image=command.in_image)
+
+        def work(root: int) -> None:
+            RootMounts(root, first, taken).complete(detached, command.working_dir, read_only=read_only)
+
+        with closing(os.pidfd_open(first)) as pidfd:
+            mount_namespace.visit(pidfd, f"{self._folder}/{ROOT}", work)
+
+
+def _end(child: subprocess.Popen[bytes], root: str) -> None:
+    """Wait for the end of a bwrap whose command was not let in; kill what does not end."""
+    try:
+        child.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+        _kill_unknown(root)
 
 
 def _save(path: str, state: ProcessState) -> None:
@@ -455,39 +486,6 @@ def _working_dir(path: str) -> str:
     if path and (not path.startswith("/") or ".." in path.split("/")):
         raise InvalidError(f"workingDir {path!r}: want an absolute path without '..'")
     return os.path.normpath("/" + path.strip("/")) if path else ""
-
-
-def _make_inside(binds: list[Bind], working_dir: str) -> None:
-    """Make a workingDir that is in a volume, never outside of it.
-
-    Raises InvalidError (a symlink leads out), HostError.
-    """
-    found = rootfs.holder(binds, working_dir) if working_dir else None
-    if found is None or working_dir == found.target or found.read_only:
-        return
-    try:
-        with subpaths.opened(found.source, working_dir[len(found.target) + 1 :]):
-            return
-    except InvalidError as failure:
-        raise InvalidError(
-            f"workingDir {working_dir!r} leads out of its volume by a symlink: it is not made"
-        ) from failure
-
-
-def _check_nested(binds: list[Bind]) -> None:
-    """A mount inside another volume: no symlink of that volume may lead it elsewhere. Raises InvalidError."""
-    for outer in binds:
-        for inner in binds:
-            if inner.target.startswith(f"{outer.target}/"):
-                _refuse_symlinks(outer.source, inner.target[len(outer.target) + 1 :])
-
-
-def _refuse_symlinks(source: str, path: str) -> None:
-    at = source
-    for part in path.split("/"):
-        at = f"{at}/{part}"
-        if os.path.islink(at):
-            raise InvalidError(f"a mountPath leads through the symlink {part!r} of another volume: it is not mounted")
 
 
 def _settle(folder: str) -> None:

@@ -68,6 +68,13 @@ def read_status(folder: str) -> tuple[int | None, int | None]:
     return child, code
 
 
+def first_process(folder: str, parent: int) -> int | None:
+    """Pid of the namespace's first process, if it surely is ours: bwrap is its parent and not yet gone."""
+    first, _ = read_status(folder)
+    fields = stat_fields(first) if first is not None else None
+    return first if fields is not None and fields[0] == parent else None
+
+
 def stat_fields(pid: int) -> tuple[int, int] | None:
     """Parent and start time (ticks) of a process; None when there is none (a zombie counts as none)."""
     try:
@@ -221,12 +228,7 @@ class ContainerProcess:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _first(self) -> int | None:
-        """Pid of the namespace's first process, if it surely is ours: bwrap is its parent and not yet gone."""
-        first, _ = read_status(self.folder)
-        if first is None:
-            return None
-        fields = stat_fields(first)
-        return first if fields is not None and fields[0] == self._pid else None
+        return first_process(self.folder, self._pid)
 
     def _command(self) -> int | None:
         first = self._first()

@@ -9,7 +9,7 @@ work (nodev).
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -100,12 +100,16 @@ class User:
 
 @dataclass(frozen=True)
 class Bind:
-    """A bind mount from the machine into the container. target is absolute and normalized."""
+    """A bind mount from the machine into the container. target is absolute and normalized.
+
+    nests: mount points of other volumes are made in it also where the container may only read it.
+    """
 
     source: str
     target: str
     read_only: bool = False
     device: bool = False
+    nests: bool = False
 
 
 def user(pod: SecurityContext, container: SecurityContext) -> User:
@@ -130,22 +134,22 @@ def hostname(pod: Pod) -> str:
     return (pod.spec.hostname or pod.metadata.name)[:_LONGEST_HOSTNAME].rstrip("-.")
 
 
+def taken(*, in_image: bool) -> tuple[str, ...]:
+    """Real paths that nothing may cover. in_image: the root is that of an image, in which /usr is like any folder."""
+    return _TAKEN_IN_IMAGE if in_image else _TAKEN
+
+
 def target(path: str, word: str = "mountPath", *, in_image: bool = False) -> str:
     """A mountPath or devicePath (word) in normal form. Raises InvalidError for one that would cover what must be there.
 
-    in_image: the root is that of an image, in which /usr is like any folder.
-    Nothing below /proc: bwrap would follow its magic links (/proc/self/root) out of the container's root.
+    in_image: as for taken().
     """
     encode(path, word)
     if not path.startswith("/") or ".." in path.split("/"):
         raise InvalidError(f"{word} {path[:80]!r}: want an absolute path without '..'")
     clean = os.path.normpath("/" + path.strip("/"))
-    if clean in (_TAKEN_IN_IMAGE if in_image else _TAKEN) or clean.startswith("/proc/"):
+    if clean in taken(in_image=in_image) or clean.startswith("/proc/"):
         raise InvalidError(f"{word} {clean!r} would cover a part of the container's root that must stay")
-    if not in_image and clean.startswith("/usr/") and not os.path.lexists(clean):
-        raise InvalidError(
-            f"{word} {clean!r}: /usr is this machine's, read-only, and has no {clean}: mount it elsewhere"
-        )
     return clean
 
 
@@ -183,16 +187,8 @@ def _read(path: str) -> str:
     return ""
 
 
-def arguments(
-    binds: Sequence[Bind],
-    *,
-    name: str,
-    environment: Mapping[str, str],
-    working_dir: str,
-    read_only: bool,
-    in_image: bool = False,
-) -> list[str]:
-    """bwrap's arguments after the root's own --bind; deeper places come after what they lie in.
+def arguments(*, name: str, environment: Mapping[str, str], in_image: bool = False) -> list[str]:
+    """bwrap's arguments after the root's own --bind. No path among them is a pod's or leads into a volume.
 
     in_image: the root is an image's, with all in it that is needed.
 
@@ -200,17 +196,6 @@ def arguments(
     """
     args = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", name, "--unshare-cgroup-try"]
     args += [*([] if in_image else _machine_files()), "--proc", "/proc", *_guard_proc(), "--dev", "/dev"]
-    for bind in sorted(binds, key=lambda b: b.target.count("/")):
-        args += [_option(bind), bind.source, bind.target]
-    if (
-        not in_image
-        and working_dir
-        and not working_dir.startswith(("/usr", "/proc", "/dev"))
-        and not holder(binds, working_dir)
-    ):
-        args += ["--dir", working_dir]
-    if read_only:
-        args += ["--remount-ro", "/"]
     args += ["--chdir", "/", "--cap-drop", "ALL"]
     for capability in CAPABILITIES:
         args += ["--cap-add", capability]
@@ -245,18 +230,3 @@ def _guard_proc() -> list[str]:
         if os.path.exists(path):
             args += ["--ro-bind", "/dev/null", path]
     return args
-
-
-def holder(binds: Sequence[Bind], path: str) -> Bind | None:
-    """The volume that contains an absolute, normal path of the container, None for its own root.
-
-    bwrap must make nothing in there: it would follow symlinks that a pod has planted, out into the machine.
-    """
-    holders = [b for b in binds if path == b.target or path.startswith(f"{b.target}/")]
-    return max(holders, key=lambda b: len(b.target), default=None)
-
-
-def _option(bind: Bind) -> str:
-    if bind.device:
-        return "--dev-bind"
-    return "--ro-bind" if bind.read_only else "--bind"

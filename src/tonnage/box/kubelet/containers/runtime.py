@@ -36,7 +36,7 @@ class Ended:
 class Mounted:
     """A mounted volume of a pod. path: a folder of this machine, or a device when block.
 
-    has_statfs: the numbers of its file system are those of the volume.
+    has_statfs: the numbers of its file system are those of the volume. is_written_here: the kubelet writes its files.
     """
 
     path: str
@@ -45,6 +45,7 @@ class Mounted:
     claim: str = ""
     driver: str = ""
     has_statfs: bool = False
+    is_written_here: bool = False
 
 
 @dataclass(frozen=True)

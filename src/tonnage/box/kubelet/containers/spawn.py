@@ -34,13 +34,13 @@ def spawn(
     argv: Sequence[str],
     *,
     streams: tuple[int, int, int],
-    keep: int,
+    keep: Sequence[int],
     programs: ContainerPrograms,
     group: Cgroup | None,
 ) -> subprocess.Popen[bytes]:
     """Start `command` (bwrap and its first options) with more options, to run argv. Blocking.
 
-    streams: its standard input, output and error. keep: a descriptor that it inherits. group: the cgroup it shall be
+    streams: its standard input, output and error. keep: descriptors that it inherits. group: the cgroup it shall be
     in. Raises OSError, InvalidError (an option or argument cannot be encoded); then nothing runs. Signals are at their
     defaults, and none is blocked.
 
@@ -73,7 +73,7 @@ def spawn(
                 stderr=streams[2],
                 env={},
                 cwd="/",
-                pass_fds=(keep, gate, *files),
+                pass_fds=(*keep, gate, *files),
                 start_new_session=True,  # Ctrl-C at the terminal is for the kubelet, which then ends its containers
             )
         if group is not None:

@@ -263,7 +263,8 @@ class VolumeManager:
                 return await self._image(pod, volume, volume.image.reference)
             if not _has_source(volume):
                 raise UnsupportedError(await self._name_source(pod, volume))
-            return Mounted(await self.files.mount(pod, volume))
+            is_written_here = volume.host_path is None and volume.empty_dir is None
+            return Mounted(await self.files.mount(pod, volume), is_written_here=is_written_here)
         except (MountError, ClaimError) as failure:
             return failure
         except (TonnageError, OSError) as failure:

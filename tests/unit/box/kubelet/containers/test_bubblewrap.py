@@ -168,6 +168,38 @@ async def test_files_of_configmaps_and_secrets_and_variables(machine: Any) -> No
     assert _log(machine, pod) == ["vhunter2p", "400", "tmpfs", "w hunter2 node-1", "0"]
 
 
+async def test_volumes_where_real_manifests_mount_them(machine: Any) -> None:
+    """An init container, a probe that joins the container, and a restart see the same."""
+    await machine.client.create(CONFIG_MAPS, {"metadata": {"name": "cm"}, "data": {"index.html": "hello"}}, "default")
+    html, data, token = "/usr/share/nginx/html", "/usr/share/elasticsearch/data", "/var/run/secrets/a"
+    mounts: list[dict[str, Any]] = [
+        {"name": "e", "mountPath": data},
+        {"name": "s", "mountPath": f"{data}/nested/{'x' * 20}"},
+    ]
+    mounts += [{"name": "c", "mountPath": html, "readOnly": True}, {"name": "s", "mountPath": token, "readOnly": True}]
+    await machine.client.create(SECRETS, {"metadata": {"name": "s"}, "data": {"pw": "aA=="}}, "default")
+    await machine.pod(
+        "p",
+        securityContext={"runAsUser": 1000, "fsGroup": 2000},
+        volumes=[
+            {"name": "c", "configMap": {"name": "cm"}},
+            {"name": "e", "emptyDir": {}},
+            {"name": "s", "secret": {"secretName": "s"}},
+        ],
+        initContainers=[{**_shell(f"echo 1 > {data}/file"), "name": "i", "volumeMounts": mounts}],
+        containers=[
+            _shell(
+                f"cat {html}/index.html {token}/pw; echo; test -e {data}/once && sleep 1000; touch {data}/once; exit 1",
+                workingDir=data,
+                volumeMounts=mounts,
+                readinessProbe={"exec": {"command": ["/bin/cat", f"{html}/index.html", "file"]}, "periodSeconds": 1},
+            )
+        ],
+    )
+    pod = await machine.until("p", lambda p: any(s.restart_count and s.ready for s in p.status.container_statuses))
+    assert _log(machine, pod) == _log(machine, pod, attempt=1) == ["helloh"]
+
+
 async def test_a_subpath_cannot_leave_its_volume(machine: Any, eventually: Eventually) -> None:
     volumes = [{"name": "e", "emptyDir": {}}]
     await machine.pod(
@@ -300,12 +332,12 @@ async def test_a_container_says_why_it_ended(machine: Any) -> None:
 
 
 async def test_a_root_that_cannot_be_made_is_told(machine: Any) -> None:
-    mounts = [{"name": "e", "mountPath": "/usr/no/such/place"}]
+    mounts = [{"name": "e", "mountPath": "/etc/hosts"}]
     await machine.pod("p", volumes=[{"name": "e", "emptyDir": {}}], containers=[_shell("true", volumeMounts=mounts)])
     pod = await machine.until("p", lambda p: p.status.container_statuses and _state(p).waiting is not None)
     waiting = _state(pod).waiting
     assert waiting is not None
-    assert "/usr is this machine's, read-only" in waiting["message"]
+    assert waiting["message"] == "mountPath '/etc/hosts': path '/etc/hosts' is no folder; choose another"
 
 
 async def test_a_program_that_is_not_there_ends_the_container(machine: Any) -> None:

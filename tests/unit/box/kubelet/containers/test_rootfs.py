@@ -38,9 +38,7 @@ def test_users_that_are_refused() -> None:
                 rootfs.user(context, SecurityContext())
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "//", "/usr", "/proc", "/proc/sys", "relative", "/a/../b", "/usr/no/such/place", "/x\0"]
-)
+@pytest.mark.parametrize("path", ["/", "//", "/usr", "/proc", "/proc/sys", "relative", "/a/../b", "/x\0"])
 def test_places_that_must_stay(path: str) -> None:
     with pytest.raises(InvalidError):
         rootfs.target(path)

@@ -35,7 +35,7 @@ def _spawn(folder: Path, group: Cgroup | None, output: int) -> subprocess.Popen[
             ["--a", "b"],
             ["x"],
             streams=(subprocess.DEVNULL, output, output),
-            keep=keep,
+            keep=[keep],
             programs=ContainerPrograms(b"\x7fELF"),
             group=group,
         )

@@ -16,9 +16,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.box.kubelet.images import image_root
 from tonnage.box.kubelet.images.node_images import NodeImages
-from tonnage.errors import InvalidError
 from tonnage.host import mount
-from tonnage.host.descriptor import opened
 from tonnage.images.store import ImageStore
 from tonnage.testing import image_archive as made
 from tonnage.testing.image_archive import LayerTar
@@ -257,6 +255,9 @@ ESCAPES = {
 }
 
 
+REFUSALS = (" is no folder", " leads nowhere", "the image has a symlink", "a part of the root that must stay")
+
+
 @on_a_node
 @pytest.mark.parametrize("case", ESCAPES)
 async def test_images_that_would_lead_bwrap_astray_do_not_start(machine: Any, image: Any, case: str) -> None:
@@ -266,11 +267,7 @@ async def test_images_that_would_lead_bwrap_astray_do_not_start(machine: Any, im
     await machine.pod("p", volumes=[{"name": "dir", "emptyDir": {}}], containers=[container])
     pod = await machine.until("p", lambda pod: pod.status.container_statuses and _waiting(pod).get("message"))
     assert _waiting(pod)["reason"] == "CreateContainerConfigError"
-    assert (
-        "in the image" in _waiting(pod)["message"]
-        or "of the image" in _waiting(pod)["message"]
-        or ("the image has a symlink" in _waiting(pod)["message"])
-    )
+    assert any(words in _waiting(pod)["message"] for words in REFUSALS)
     await _gone(machine)
 
 
@@ -302,26 +299,6 @@ async def test_a_required_image_that_is_missing(machine: Any, image: Any) -> Non
     assert 'failed to pull image "web:1"' in _waiting(pod)["message"]
     assert (await machine.event("Failed", about="p")).type == "Warning"
     await _gone(machine)
-
-
-def test_place_resolves_inside(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "var").mkdir()
-    (tmp_path / "var/run").symlink_to("/run")
-    (tmp_path / "up").symlink_to("../../../../run")
-    (tmp_path / "file").touch()
-    (tmp_path / "late").symlink_to("/other")
-    (tmp_path / "other").symlink_to("made/late")
-    (tmp_path / "loop").symlink_to("loop/x")
-    with opened(tmp_path, os.O_RDONLY | os.O_DIRECTORY) as root:
-        assert image_root.place(root, "/var/run/a/b", folder=True) == "/run/a/b"
-        assert image_root.place(root, "/up/c", folder=False) == "/run/c"
-        assert image_root.place(root, "/late/c", folder=True) == "/made/late/c"
-        assert (tmp_path / "run/a/b").is_dir()
-        assert (tmp_path / "run/c").is_file()
-        for path, folder in (("/loop", True), ("/file", True), ("/run", False), ("/file/x", True)):
-            with pytest.raises(InvalidError, match="in the image"):
-                image_root.place(root, path, folder=folder)
 
 
 def test_remove_is_idempotent(tmp_path: Path) -> None:

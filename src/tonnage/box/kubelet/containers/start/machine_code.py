@@ -81,6 +81,11 @@ class Assembler(ABC):
         self._code += self._compare_to_error(errno)
         self._jump_by(label, self._if_equal)
 
+    def jump_if_positive(self, label: int) -> None:
+        """Go there if the result of the last call is more than 0."""
+        self._code += self._compare_to_zero
+        self._jump_by(label, self._if_greater)
+
     def program(self) -> bytes:
         """The ELF file."""
         for at, label in self._jumps:
@@ -107,6 +112,7 @@ class Assembler(ABC):
     _always: bytes
     _if_equal: bytes
     _if_not_less: bytes
+    _if_greater: bytes
     _compare_to_zero: bytes
     _target: bytes
     """Space for a jump's target behind its instruction."""
@@ -140,10 +146,10 @@ class Assembler(ABC):
 class _Amd64(Assembler):
     machine = 62
     calls = {
-        "write": 1, "close_range": 436, "ioctl": 16, "execve": 59, "chdir": 80, "setsid": 112, "setgroups": 116,
-        "setresuid": 117, "setresgid": 119, "capget": 125, "capset": 126, "exit_group": 231,
+        "read": 0, "write": 1, "close_range": 436, "ioctl": 16, "execve": 59, "chdir": 80, "setsid": 112,
+        "setgroups": 116, "setresuid": 117, "setresgid": 119, "capget": 125, "capset": 126, "exit_group": 231,
     }  # fmt: skip
-    _always, _if_equal, _if_not_less = b"\xe9", b"\x0f\x84", b"\x0f\x89"  # jmp, je, jns
+    _always, _if_equal, _if_not_less, _if_greater = b"\xe9", b"\x0f\x84", b"\x0f\x89", b"\x0f\x8f"  # jmp, je, jns, jg
     _compare_to_zero = b"\x48\x85\xc0"  # test rax, rax
     _target = bytes(4)
     _REGISTERS = (b"\x48\xbf", b"\x48\xbe", b"\x48\xba")  # mov rdi, rsi, rdx, imm64
@@ -177,14 +183,14 @@ class _Amd64(Assembler):
 class _Arm64(Assembler):
     machine = 183
     calls = {
-        "write": 64, "close_range": 436, "ioctl": 29, "execve": 221, "chdir": 49, "setsid": 157, "setgroups": 159,
-        "setresuid": 147, "setresgid": 149, "capget": 90, "capset": 91, "exit_group": 94,
+        "read": 63, "write": 64, "close_range": 436, "ioctl": 29, "execve": 221, "chdir": 49, "setsid": 157,
+        "setgroups": 159, "setresuid": 147, "setresgid": 149, "capget": 90, "capset": 91, "exit_group": 94,
     }  # fmt: skip
     # The target is a part of the instruction: _aim adds it. cmp x0, #0 comes before the jump.
-    _always = _if_equal = _if_not_less = b""
+    _always = _if_equal = _if_not_less = _if_greater = b""
     _compare_to_zero = struct.pack("<I", 0xF100001F)
     _target = b""
-    _B, _B_EQ, _B_GE = 0x14000000, 0x54000000, 0x5400000A
+    _B, _B_EQ, _B_GE, _B_GT = 0x14000000, 0x54000000, 0x5400000A, 0x5400000C
     _SCRATCH, _ERROR, _NUMBER, _SP = 9, 19, 8, 31
 
     def _word(self, instruction: int) -> None:
@@ -200,6 +206,10 @@ class _Arm64(Assembler):
     def jump_if(self, errno: int, label: int) -> None:
         self._code += self._compare_to_error(errno)
         self._branch(self._B_EQ, label)
+
+    def jump_if_positive(self, label: int) -> None:
+        self._code += self._compare_to_zero
+        self._branch(self._B_GT, label)
 
     def _branch(self, instruction: int, label: int) -> None:
         self._jumps.append((len(self._code), label))

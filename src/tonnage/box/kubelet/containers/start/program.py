@@ -31,7 +31,8 @@ _ALL = 0xFFFFFFFF
 class StartPlan:
     """Whom to become, and where. folder: the working directory, "" for the root. path: PATH of the container.
 
-    terminal: standard input is one, which becomes the controlling terminal.
+    terminal: standard input is one, which becomes the controlling terminal. gate: a socket to
+    the kubelet, at which it waits until the root is complete; -1 for none.
     """
 
     uid: int
@@ -41,6 +42,7 @@ class StartPlan:
     path: str
     folder: str = ""
     terminal: bool = False
+    gate: int = -1
 
 
 def build(plan: StartPlan, machine: str = "") -> bytes:
@@ -49,6 +51,8 @@ def build(plan: StartPlan, machine: str = "") -> bytes:
     Raises UnsupportedError (another machine), InvalidError (text that cannot be encoded).
     """
     code = assembler(machine or os.uname().machine)
+    if plan.gate >= 0:
+        _wait_at(code, plan.gate)
     code.call("close_range", 3, _ALL, 0)  # its own descriptor; before Linux 5.9 that stays open
     if plan.terminal:
         code.call("setsid")
@@ -60,6 +64,16 @@ def build(plan: StartPlan, machine: str = "") -> bytes:
     _become(code, plan)
     _execute(code, plan)
     return code.program()
+
+
+def _wait_at(code: Assembler, gate: int) -> None:
+    """Say that bwrap is done, and go on when a byte comes: the root is complete. Without one it ends."""
+    complete = code.label()
+    code.call("write", gate, code.data(b"\n"), 1)
+    code.call("read", gate, _BUFFER, 1)
+    code.jump_if_positive(complete)
+    code.call("exit_group", _NOT_STARTED)
+    code.place(complete)
 
 
 def _become(code: Assembler, plan: StartPlan) -> None:

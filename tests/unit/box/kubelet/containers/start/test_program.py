@@ -72,8 +72,9 @@ class Arm64:
             self._flags = (found & _WORD == 0, found & _WORD >= _HALF)
         elif word >> 26 == 5:  # b
             self._at += _signed(word & 0x3FFFFFF, 26) * 4 - 4
-        elif word >> 24 == 0x54 and target in (0, 10):  # b.eq, b.ge
-            if self._flags[0] if target == 0 else not self._flags[1]:
+        elif word >> 24 == 0x54 and target in (0, 10, 12):  # b.eq, b.ge, b.gt
+            zero, negative = self._flags
+            if {0: zero, 10: not negative, 12: not zero and not negative}[target]:
                 self._at += _signed(word >> 5 & 0x7FFFF, 19) * 4 - 4
         else:
             assert word == 0xD4000001, hex(word)  # svc #0
@@ -127,6 +128,15 @@ def test_the_calls_of_arm64() -> None:
         ("write", 'exec: "foo": executable file not found in $PATH\n'),
         ("exit_group", 127),
     ]
+
+
+def test_it_waits_until_the_root_is_complete() -> None:
+    plan = replace(PLAN, gate=9)
+    let_in = Arm64(build(plan, "aarch64"), lambda name, arguments: 1 if name == "read" else 0).run()
+    assert let_in[:3] == [("write", "\n"), ("read",), ("close_range",)]
+    for result in (0, -errno.EINTR):
+        log = Arm64(build(plan, "aarch64"), _failing(read=-result)).run()
+        assert log == [("write", "\n"), ("read",), ("exit_group", 125)]
 
 
 @pytest.mark.parametrize("step", ["chdir", "setgroups", "setresgid", "setresuid", "capget", "capset"])
