@@ -20,7 +20,8 @@ MOST_CALLS = 1_000_000
 """Calls and returns in one turn of the loop: about 100 ms of plain Python."""
 MOST_APART = 10_000_000
 """Calls and returns of one large request in the thread of large requests, which others of them wait for."""
-_FEWER = (30_000, 10_000, 4096, 1024, 512, 253, 100, 63, 32, 15, 8, 4, 1)
+_FEWER = (30_000, 10_000, 4096, 1024, 1000, 512, 500, 253, 101, 100, 99, 63, 32, 15, 8, 4, 1)
+"""Sizes that are tried where the largest is not admitted: those of the bounds among them."""
 _TRIES = 4
 
 
