@@ -9,8 +9,9 @@ Obj = dict[str, Any]
 LABELS = {"app": "x"}
 """Of the pods that objects meet."""
 _CONTAINER = {"name": "c", "image": "i"}
-_PODS: Obj = {"metadata": {"labels": LABELS}, "spec": {"containers": [_CONTAINER]}}
-_ONCE: Obj = {**_PODS, "spec": {"containers": [_CONTAINER], "restartPolicy": "Never"}}
+_SPEC: Obj = {"containers": [_CONTAINER], "volumes": [{"name": "v", "emptyDir": {}}]}
+_PODS: Obj = {"metadata": {"labels": LABELS}, "spec": _SPEC}
+_ONCE: Obj = {**_PODS, "spec": _SPEC | {"restartPolicy": "Never"}}
 _RUN: Obj = {"selector": {"matchLabels": LABELS}, "template": _PODS}
 _RULE = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
 _CLAIM: Obj = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -53,7 +54,7 @@ OBJECTS: Mapping[str, Obj] = {
     "apps/replicasets": {"spec": _RUN | {"replicas": 0}},
     "apps/statefulsets": {"spec": _RUN | {"replicas": 0, "serviceName": "s"}},
     "apps/daemonsets": {
-        "spec": _RUN | {"template": {**_PODS, "spec": {"containers": [_CONTAINER], "nodeSelector": {"no": "where"}}}}
+        "spec": _RUN | {"template": {**_PODS, "spec": _SPEC | {"nodeSelector": {"no": "where"}}}}
     },
     "apps/controllerrevisions": {"data": {}, "revision": 1},
     "batch/jobs": {"spec": {"template": _ONCE, "suspend": True}},
@@ -188,6 +189,18 @@ ITEMS: Mapping[str, Obj] = {
     "CustomResourceColumnDefinition": {"name": "c{n}", "type": "string", "jsonPath": ".a{n}"},
 }  # fmt: skip
 """Struct -> an item of a list of it; `{n}` stands for the item's number, `{port}` for a port of its own."""
+
+COMMON: Mapping[str, tuple[str, ...]] = {
+    "Volume": ("name",),
+    "VolumeProjection": (),
+    "EnvFromSource": ("prefix",),
+    "EnvVar": ("name",),
+    "EnvVarSource": (),
+    "LifecycleHandler": (),
+    "NetworkPolicyPeer": (),
+    "PersistentVolumeSpec": ("accessModes", "capacity", "storageClassName"),
+}
+"""Struct of which one field is given -> those that are given besides."""
 
 WORDS: Mapping[str, str] = {
     "finalizers": "a.b/c{n}", "accessModes": "ReadWriteOnce", "volumeLifecycleModes": "Persistent",

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tests.unit.box.cost.examples import ITEMS, OBJECTS, WORDS
+from tests.unit.box.cost.examples import COMMON, ITEMS, OBJECTS, WORDS
 
 from tonnage.box.apiserver.registry.resources import RESOURCES
 from tonnage.box.apiserver.request.negotiate import MAX_BODY, MAX_VALUES
 from tonnage.box.apiserver.request.resource import Resource
 from tonnage.box.apiserver.schema import schemas
 from tonnage.box.apiserver.schema.schemas import Field, Type
+from tonnage.box.apiserver.validation.persistent_volume import _COMMON
 
 Obj = dict[str, Any]
 _ROOM = 4096
@@ -76,8 +77,9 @@ class KindField:
         obj: Obj = {"metadata": {}} | copy.deepcopy(OBJECTS.get(self.kind, {}))
         obj["metadata"].setdefault("name", name)
         place: Any = obj
-        for field in self.path[:-1]:
+        for field, inner in zip(self.path, self.path[1:], strict=False):
             place = _inside(place, field)
+            _choose(place, _innermost(field.type).struct.rpartition(".")[2], inner.name)
         place[self.field.name] = _value(self.field, size)
         return obj
 
@@ -114,6 +116,14 @@ def _inside(place: Obj, field: Field) -> Obj:
     if not found:
         found.append(_numbered(inner.struct, 0))
     return found[0]  # type: ignore[no-any-return]
+
+
+def _choose(place: Obj, struct: str, field: str) -> None:
+    """Leave out what the field excludes."""
+    if field in COMMON.get(struct, (field,)) or (struct == "PersistentVolumeSpec" and field in _COMMON):
+        return
+    for other in place.keys() - {field, *COMMON[struct]}:
+        del place[other]
 
 
 def _value(field: Field, size: int) -> Any:
