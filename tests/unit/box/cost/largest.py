@@ -80,6 +80,8 @@ class KindField:
         for field, inner in zip(self.path, self.path[1:], strict=False):
             place = _inside(place, field)
             _choose(place, _innermost(field.type).struct.rpartition(".")[2], inner.name)
+        if self.field.name == "values" and "operator" in place:
+            place["operator"] = "In"
         place[self.field.name] = _value(self.field, size)
         return obj
 

@@ -153,13 +153,13 @@ def _spread(faults: Faults, constraint: Obj, path: str) -> None:
 
 def added_tolerations(faults: Faults, new: Obj, old: Obj) -> None:
     """Tolerations may be added, and their seconds changed."""
-    there = [_untimed(toleration) for toleration in new.get("tolerations") or ()]
+    there = {_untimed(toleration) for toleration in new.get("tolerations") or ()}
     if any(_untimed(toleration) not in there for toleration in old.get("tolerations") or ()):
         faults.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
 
 
-def _untimed(toleration: Obj) -> Obj:
-    return {k: v for k, v in toleration.items() if k != "tolerationSeconds"}
+def _untimed(toleration: Obj) -> frozenset[tuple[str, str]]:
+    return frozenset((k, v) for k, v in toleration.items() if k != "tolerationSeconds")
 
 
 def removed_gates(faults: Faults, new: Obj, old: Obj) -> None:
