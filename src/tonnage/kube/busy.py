@@ -2,7 +2,7 @@
 
 Controllers run each reconcile in steps: what it does between two waits. A step that ends late is logged and counted.
 One that never ends stops the loop, so a thread names it while it runs. The thread sleeps while nothing is reconciled.
-Who runs the steps is told how long they were, and lets the others go first for a while.
+Who runs the steps learns how long they were, and lets the others go first for a while.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def in_steps(
     reconcile: Awaitable[T],
     busy: Callable[[float], None] = lambda seconds: None,
 ) -> Generator[Any, Any, T]:
-    """Await a reconcile and let the watch measure each of its steps. busy: is told the seconds of each long one."""
+    """Await a reconcile and let the watch measure each of its steps. busy: called with the seconds of each long one."""
     work = reconcile.__await__()
     step: Callable[[], Any] = partial(next, work)
     while True:

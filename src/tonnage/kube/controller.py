@@ -26,7 +26,7 @@ from tonnage.observe import metrics
 log = logging.getLogger(__name__)
 _busy = BusyWatch()
 _REST, _LONGEST_REST = 9.0, 10.0
-"""Seconds for which a key rests, for each second that it kept the event loop, and at most.
+"""Seconds for which a key rests, for each second that it held the event loop, and at most.
 
 Others have most of the time. A machine that stood still looks the same, and must not delay anything for long."""
 K = TypeVar("K", bound=Hashable)
@@ -144,16 +144,16 @@ class Controller(Generic[K]):
         self._timer = None if due is None else loop.call_at(due, self._wake.set)
 
     async def _work(self, key: K) -> None:
-        loop, kept = asyncio.get_running_loop(), list[float]()
+        loop, busy = asyncio.get_running_loop(), list[float]()
         try:
-            after = await in_steps(_busy, self.name, key, self._reconcile(key), kept.append)
+            after = await in_steps(_busy, self.name, key, self._reconcile(key), busy.append)
             self.queue.forget(key)
             if after is not None:
                 self.queue.add_at(key, loop.time() + after)
             self._ok.inc()
         except asyncio.CancelledError:
             self.queue.add(key)  # run() may be called again: it begins with what was not finished
-            kept.clear()
+            busy.clear()
             raise
         except Exception as failure:
             delay = self.queue.add_limited(key, loop.time())
@@ -162,8 +162,8 @@ class Controller(Generic[K]):
         finally:
             self._free += 1
             self._wake.set()
-            if kept:
-                loop.call_later(min(sum(kept) * _REST, _LONGEST_REST), self._done, key)
+            if busy:
+                loop.call_later(min(sum(busy) * _REST, _LONGEST_REST), self._done, key)
             else:
                 self._done(key)
 
