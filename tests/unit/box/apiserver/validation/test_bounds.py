@@ -96,6 +96,18 @@ CASES: dict[str, tuple[str, Callable[[int], Obj], int, str]] = {
         100,
         "spec.limits[0].max: Too many: {}: must have at most 100 items",
     ),
+    "external": (
+        "services",
+        lambda n: named(spec={"ports": [{"port": 80}], "type": "ClusterIP", "externalIPs": ["10.0.0.1"] * n}),
+        1000,
+        "spec.externalIPs: Too many: {}: must have at most 1000 items",
+    ),
+    "ranges": (
+        "services",
+        lambda n: named(spec={"ports": [{"port": 80}], "loadBalancerSourceRanges": ["10.0.0.0/8"] * n}),
+        1000,
+        "spec.loadBalancerSourceRanges: Too many: {}: must have at most 1000 items",
+    ),
     "quota": (
         "resourcequotas",
         lambda n: named(spec={"hard": amounts(n)}),
