@@ -72,6 +72,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--cuts", type=int, default=150, help="power cuts in all (default %(default)s)")
     group.addoption("--cut-seed", type=int, default=1, help="seed of their moments (default %(default)s)")
     group.addoption("--fuzz", type=int, default=5000, help="malformed requests in all (default %(default)s)")
+    group.addoption(
+        "--fields", type=int, default=24, help="fields whose largest value is counted (default %(default)s)"
+    )
+    group.addoption("--fields-seed", type=int, default=1, help="seed of their choice (default %(default)s)")
     group.addoption("--machines", type=int, default=0, help="lives of each state machine of tests/crash/faults")
     group.addoption("--fuzz-seed", type=int, default=1, help="seed of the requests (default %(default)s)")
     group.addoption(

@@ -164,6 +164,99 @@ def bodies() -> list[Case]:
     ]
 
 
+RBAC, APPS = "/apis/rbac.authorization.k8s.io/v1/namespaces/default", "/apis/apps/v1/namespaces/default"
+LABELS = {"app": "x"}
+CONTAINER = {"name": "c", "image": "i"}
+TEMPLATE: dict[str, Any] = {"metadata": {"labels": LABELS}, "spec": {"containers": [CONTAINER]}}
+TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": LABELS}}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+SPREAD = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": LABELS}}
+
+
+def expressions(count: int) -> dict[str, Any]:
+    """A selector of the pods, with so many expressions."""
+    return {
+        "matchLabels": LABELS,
+        "matchExpressions": [{"key": f"k{n}", "operator": "DoesNotExist"} for n in range(count)],
+    }
+
+
+def picky(**spec: Any) -> bytes:
+    """A pod that asks for much."""
+    return body({"metadata": {"name": "x", "labels": LABELS}, "spec": {"containers": [CONTAINER], **spec}})
+
+
+def affine(count: int) -> bytes:
+    """A pod with so many affinity terms."""
+    return picky(affinity={"podAffinity": {REQUIRED: [TERM] * count}})
+
+
+def budget(count: int) -> bytes:
+    """A PodDisruptionBudget with so many expressions."""
+    return body(named("x", spec={"minAvailable": 1, "selector": expressions(count)}))
+
+
+def replica_set(count: int) -> bytes:
+    """A ReplicaSet with so many expressions."""
+    return body(named("x", spec={"replicas": 0, "selector": expressions(count), "template": TEMPLATE}))
+
+
+def defaults(count: int) -> bytes:
+    """A LimitRange that gives each container so many resources."""
+    amounts = {f"a.b/r{n}": "1" for n in range(count)}
+    return body(named("x", spec={"limits": [{"type": "Container", "default": amounts}]}))
+
+
+def schedule() -> bytes:
+    """A CronJob whose schedule has 2.8 MB."""
+    template = {"spec": {"template": TEMPLATE | {"spec": TEMPLATE["spec"] | {"restartPolicy": "Never"}}}}
+    return body(named("x", spec={"schedule": "0," * 1_400_000 + "0 * * * *", "jobTemplate": template}))
+
+
+UNKNOWN_FIELDS = envelope.wrap("v1", "ConfigMap", b"\xb8\x3e\x01" * 1_000_000)
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+LIMITS = f"{SPACE}/limitranges"
+
+
+def products() -> list[Case]:
+    """Objects whose parts are compared with each other or with all pods; most of these are above a bound."""
+    words = [f"w{n}" for n in range(28)]
+    rule = {"verbs": words, "apiGroups": words, "resources": words, "resourceNames": words}
+    ports = [{"name": f"p{n}", "port": 1 + n // 3, "protocol": ("TCP", "UDP", "SCTP")[n % 3]} for n in range(8100)]
+    service = body(named("x", spec={"type": "NodePort", "ports": ports}))
+    spread = [SPREAD | {"topologyKey": f"k{n}"} for n in range(4000)]
+    tolerations = [{"key": f"k{n}", "operator": "Exists"} for n in range(19_000)]
+    stateful = {
+        "replicas": 2**31 - 1, "podManagementPolicy": "Parallel", "serviceName": "s",
+        "selector": {"matchLabels": LABELS}, "template": TEMPLATE,
+    }  # fmt: skip
+    gone = Request("DELETE", f"{RBAC}/roles/x")
+    return [
+        Case("role of 28 x 28 x 28 x 28", post(f"{RBAC}/roles", body(named("x", rules=[rule]))), (gone,), 201),
+        Case("service of 8,100 node ports", post(f"{SPACE}/services", service, query={"dryRun": "All"}), (), 201),
+        Case("budget of 9,000 expressions", post(BUDGETS, budget(9000)), (), 422),
+        Case("ReplicaSet of 9,000 expressions", post(f"{APPS}/replicasets", replica_set(9000)), (), 422),
+        Case("pod of 4,500 affinity terms", post(PODS, affine(4500)), (), 422),
+        Case("pod of 4,000 spread constraints", post(PODS, picky(topologySpreadConstraints=spread)), (), 422),
+        Case("pod of 19,000 tolerations", post(PODS, picky(tolerations=tolerations)), (), 422),
+        Case("limit range of 20,000 resources", post(LIMITS, defaults(20_000)), (), 422),
+        Case("schedule of 2.8 MB", post("/apis/batch/v1/namespaces/default/cronjobs", schedule()), (), 422),
+        Case("StatefulSet of 2147483647", post(f"{APPS}/statefulsets", body(named("x", spec=stateful))), (), 422),
+        Case("protobuf, unknown fields", post(MAPS, UNKNOWN_FIELDS, PROTOBUF), (), 400),
+    ]
+
+
+async def six_unknown(server: ApiServer) -> Figure:
+    """Six such bodies at once: a small one that comes after them waits for the thread of large requests no longer."""
+    transport, best = server.transport(), float("inf")
+    for _ in range(TRIES):
+        large = [transport.request(post(MAPS, UNKNOWN_FIELDS, PROTOBUF)) for _ in range(6)]
+        start = time.perf_counter()
+        await asyncio.gather(*large)
+        best = min(best, time.perf_counter() - start)
+    return Figure("six protobuf bodies of unknown fields", best * 1000, "ms")
+
+
 def patches() -> list[Case]:
     """Large patches, of small and of large objects."""
     path, gone = f"{MAPS}/x", Request("DELETE", f"{MAPS}/x")
@@ -337,6 +430,16 @@ async def beside_controllers(server: ApiServer) -> list[Figure]:
         assert answer.status == status, (answer.status, answer.body[:300])
         return answer.body
 
+    async def settled(request: Request) -> None:
+        """A new object, 300 pods that it meets, and what the controllers do then."""
+        await ask(request, 201)
+        for n in range(300):  # one by one: 300 at once would hold the loop by themselves
+            one = {"metadata": {"name": f"m{n}", "labels": LABELS}, "spec": {"containers": [CONTAINER]}}
+            await ask(post(PODS, body(one)), 201)
+        await asyncio.sleep(1)
+        for n in range(300):  # a ReplicaSet of none has deleted them
+            await transport.request(Request("DELETE", f"{PODS}/m{n}", {"gracePeriodSeconds": "0"}))
+
     async def fill(path: str, meta: dict[str, Any]) -> None:
         for start in range(0, OBJECTS, 200):
             names = (f"x{n}" for n in range(start, start + 200))
@@ -380,6 +483,15 @@ async def beside_controllers(server: ApiServer) -> list[Figure]:
         status = patch(f"{PODS}/x/status", body({"status": state}), MERGE_PATCH)
         await add("status of a pod with containers", ask(status))
         await add("delete of that pod", ask(removed))
+        await ask(Request("DELETE", f"{SPACE}/resourcequotas/q"))
+        for name, path, largest in (
+            ("pod of 100 affinity terms", PODS, affine(100)),
+            ("budget of 99 expressions", BUDGETS, budget(99)),
+            ("ReplicaSet of 99 expressions", f"{APPS}/replicasets", replica_set(99)),
+            ("limit range of 100 resources", LIMITS, defaults(100)),
+        ):
+            await add(name, settled(post(path, largest)))
+            await ask(Request("DELETE", f"{path}/x", {"gracePeriodSeconds": "0"}))
     return rows
 
 
@@ -404,7 +516,8 @@ async def run() -> list[Figure]:
     with tempfile.TemporaryDirectory() as folder:
         async with served(Path(folder)) as server:
             settle()
-            rows = [await figure(server, case) for case in (*bodies(), *patches())]
+            rows = [await figure(server, case) for case in (*bodies(), *patches(), *products())]
+            rows.append(await six_unknown(server))
             await stocked(server)
             rows += [await figure(server, case) for case in reads()]
             rows += [*await watches(server), *await over_https(server), await collections(server)]

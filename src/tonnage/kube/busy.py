@@ -2,6 +2,7 @@
 
 Controllers run each reconcile in steps: what it does between two waits. A step that ends late is logged and counted.
 One that never ends stops the loop, so a thread names it while it runs. The thread sleeps while nothing is reconciled.
+Who runs the steps learns how long they were, and lets the others go first for a while.
 """
 
 from __future__ import annotations
@@ -50,10 +51,11 @@ class BusyWatch:
         if not self._wake.is_set():
             self._wake.set()
 
-    def end(self) -> None:
-        """The step that runs ends."""
+    def end(self) -> float:
+        """The step that runs ends. Returns its seconds if it was long, else 0."""
         self.check()
-        self._running = None
+        step, self._running = self._running, None
+        return self._monotonic() - step.since if step is not None and step.is_reported else 0.0
 
     def check(self) -> None:
         """Report the step that runs if it is long. May be called by any thread."""
@@ -88,8 +90,14 @@ class BusyWatch:
 
 
 @coroutine
-def in_steps(watch: BusyWatch, controller: str, key: object, reconcile: Awaitable[T]) -> Generator[Any, Any, T]:
-    """Await a reconcile and let the watch measure each of its steps."""
+def in_steps(
+    watch: BusyWatch,
+    controller: str,
+    key: object,
+    reconcile: Awaitable[T],
+    busy: Callable[[float], None] = lambda seconds: None,
+) -> Generator[Any, Any, T]:
+    """Await a reconcile and let the watch measure each of its steps. busy: called with the seconds of each long one."""
     work = reconcile.__await__()
     step: Callable[[], Any] = partial(next, work)
     while True:
@@ -99,7 +107,8 @@ def in_steps(watch: BusyWatch, controller: str, key: object, reconcile: Awaitabl
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
         finally:
-            watch.end()
+            if seconds := watch.end():
+                busy(seconds)
         try:
             step = partial(work.send, (yield waits_for))
         except BaseException as failure:

@@ -2,7 +2,7 @@
 
 reconcile reads the state from caches and may be repeated at any time. It returns None or the seconds after which to
 reconcile again. After an exception, the key is retried with back-off. A reconcile that keeps the event loop for longer
-than a second is named in the log and counted.
+than a second is named in the log and counted, and its key waits before its next one, so that others get their turn.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ from tonnage.observe import metrics
 
 log = logging.getLogger(__name__)
 _busy = BusyWatch()
+_REST, _LONGEST_REST = 9.0, 10.0
+"""Seconds for which a key rests, for each second that it held the event loop, and at most.
+
+Others have most of the time. A machine that stood still looks the same, and must not delay anything for long."""
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T", bound=KubeObject)
 Keys = Callable[[T | None, T | None], Iterable[K]]
@@ -140,24 +144,33 @@ class Controller(Generic[K]):
         self._timer = None if due is None else loop.call_at(due, self._wake.set)
 
     async def _work(self, key: K) -> None:
-        loop = asyncio.get_running_loop()
+        loop, busy = asyncio.get_running_loop(), list[float]()
         try:
-            after = await in_steps(_busy, self.name, key, self._reconcile(key))
+            after = await in_steps(_busy, self.name, key, self._reconcile(key), busy.append)
             self.queue.forget(key)
             if after is not None:
                 self.queue.add_at(key, loop.time() + after)
             self._ok.inc()
         except asyncio.CancelledError:
             self.queue.add(key)  # run() may be called again: it begins with what was not finished
+            busy.clear()
             raise
         except Exception as failure:
             delay = self.queue.add_limited(key, loop.time())
             self._failed.inc()
             self._report(key, failure, delay)
         finally:
-            self.queue.done(key)
             self._free += 1
             self._wake.set()
+            if busy:
+                loop.call_later(min(sum(busy) * _REST, _LONGEST_REST), self._done, key)
+            else:
+                self._done(key)
+
+    def _done(self, key: K) -> None:
+        """The key may be reconciled again; what was enqueued meanwhile is then."""
+        self.queue.done(key)
+        self._wake.set()
 
     def _report(self, key: K, failure: Exception, delay: float) -> None:
         if isinstance(

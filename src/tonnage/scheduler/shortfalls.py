@@ -122,7 +122,7 @@ class ShortfallSearch:
     def _resources(self, slot: int, reasons: tuple[str, ...]) -> Iterator[Lack]:
         columns, name = self.cluster.columns, self._name(slot)
         for resource, asked in node_fit.short_of(self.ask, columns, slot):
-            free, has = columns.free_of(resource)[slot], columns.allocatable[resource][slot]
+            free, has = columns.free_of(resource, slot), columns.allocatable_of(resource, slot)
             said = node_fit.resource_reason(resource)
             if resource == PODS:
                 yield Lack(f"{said}: it takes {has}", f"delete pods on {name}, or add a node")

@@ -7,11 +7,13 @@ import asyncio
 import pytest
 
 from tonnage.aio.backoff import Backoff
+from tonnage.aio.clock import VirtualLoop
 from tonnage.api.core import ConfigMap
 from tonnage.api.kinds import CONFIG_MAPS, NODES
 from tonnage.api.meta import ObjectMeta
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.errors import ApiConflictError, BusyError, InvalidError
+from tonnage.kube.busy import BusyWatch
 from tonnage.kube.client import Client
 from tonnage.kube.controller import Controller, Reconciler, settle
 from tonnage.kube.informer import Informers
@@ -161,3 +163,28 @@ async def test_steps_that_are_undone_again_and_again_end() -> None:
     assert steps == 8
     await settle(thing, last)
     await settle(None, undone)
+
+
+def test_a_key_that_kept_the_loop_rests_while_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, float]] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        monkeypatch.setattr("tonnage.kube.controller._busy", BusyWatch(loop.time))
+
+        async def reconcile(key: str) -> None:
+            seen.append((key, loop.time()))
+            controller.enqueue("quick") if key == "slow" else None
+            if key == "slow" and len(seen) < 5:
+                controller.enqueue("slow")
+                loop.advance(1.0 if len(seen) == 1 else 60.0)
+
+        controller: Controller[str] = Controller("rests", reconcile)
+        controller.enqueue("slow")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1000):
+                await controller.run()
+
+    run_virtual(main())
+    assert seen == [("slow", 0.0), ("quick", 1.0), ("slow", 10.0), ("quick", 70.0), ("slow", 80.0), ("quick", 80.0)]

@@ -56,6 +56,8 @@ class Columns:
         """Whether a pod needs a toleration: cordoned or tainted."""
         self.soft_taints: list[tuple[Taint, ...]] = []
         self.allocatable: dict[str, list[int]] = {CPU: [], MEMORY: []}
+        self._offered: list[Amounts] = []
+        """allocatable by node."""
         self.free: dict[str, list[int]] = {CPU: [], MEMORY: []}
         """allocatable minus requested; negative where a node shrank or was overcommitted."""
         self.scored_cpu: list[int] = []
@@ -87,6 +89,7 @@ class Columns:
         self.guarded.append(False)
         for column in (*self.allocatable.values(), *self.free.values(), self.scored_cpu, self.scored_memory):
             column.append(0)
+        self._offered.append({})
         self.ports.append({})
         self.inline.append({})
         self.limits.append({})
@@ -141,8 +144,9 @@ class Columns:
         self.guarded[slot] = False
 
     def _set_allocatable(self, slot: int, amounts: Amounts) -> bool:
-        more = False
-        for resource in amounts.keys() | self.allocatable.keys():
+        more, before = False, self._offered[slot]
+        self._offered[slot] = amounts
+        for resource in amounts.keys() | before.keys():
             allocatable = self.allocatable.get(resource) or self._column(resource)
             change = amounts.get(resource, 0) - allocatable[slot]
             if change:
@@ -156,13 +160,14 @@ class Columns:
         self.allocatable[resource] = column = [0] * len(self.names)
         return column
 
-    def free_of(self, resource: str) -> list[int]:
-        """Return the column of a resource's free amounts; zeros for an unknown one."""
+    def free_of(self, resource: str, slot: int) -> int:
+        """Return a resource's free amount on a node; 0 of an unknown one."""
         column = self.free.get(resource)
-        if column is None:
-            self._column(resource)
-            column = self.free[resource]
-        return column
+        return 0 if column is None else column[slot]
+
+    def allocatable_of(self, resource: str, slot: int) -> int:
+        """Return how much of a resource a node has; 0 of an unknown one."""
+        return self._offered[slot].get(resource, 0)
 
     def set_limits(self, csi_node: CSINode) -> RejectionCause:
         """Update the volume limits of the node's drivers."""
@@ -217,7 +222,9 @@ class Columns:
     def _count(self, placement: Placement, sign: int) -> None:
         slot, demand = placement.slot, placement.demand
         for resource, amount in demand.requests:
-            self.free_of(resource)[slot] -= sign * amount
+            if resource not in self.free:
+                self._column(resource)
+            self.free[resource][slot] -= sign * amount
         self.scored_cpu[slot] += sign * demand.scored[0]
         self.scored_memory[slot] += sign * demand.scored[1]
         for port in demand.ports:
@@ -233,7 +240,7 @@ class Columns:
 
     def has_capacity(self, slot: int, demand: Demand) -> bool:
         """Return whether the node has the resources that the pod requests."""
-        return all(self.free_of(resource)[slot] >= amount for resource, amount in demand.requests)
+        return all(self.free_of(resource, slot) >= amount for resource, amount in demand.requests)
 
 
 def tally(counts: dict[K, int], key: K, change: int) -> None:

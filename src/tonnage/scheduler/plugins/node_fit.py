@@ -147,22 +147,19 @@ def _ports(ask: Ask, columns: Columns) -> Check:
 
 def taken_ports(ask: Ask, columns: Columns, slot: int) -> Iterator[Port]:
     """Return host ports that the pod requests and others have."""
-    return (a for a in ask.demand.ports if any(_conflicts(a, b) for b in columns.ports[slot]))
-
-
-def _conflicts(a: Port, b: Port) -> bool:
-    """Return whether host ports conflict.
-
-    Same protocol and port on the same address; no address is every address.
-    """
-    if a[0] != b[0] or a[2] != b[2]:
-        return False
-    anywhere = ("", "0.0.0.0")
-    return a[1] == b[1] or a[1] in anywhere or b[1] in anywhere
+    anywhere, taken = ("", "0.0.0.0"), dict[tuple[str, int], set[str]]()
+    for protocol, address, port in columns.ports[slot]:
+        taken.setdefault((protocol, port), set()).add(address)
+    for wanted in ask.demand.ports:
+        # No address is every address.
+        there = taken.get((wanted[0], wanted[2]), set())
+        if there and (wanted[1] in anywhere or wanted[1] in there or not there.isdisjoint(anywhere)):
+            yield wanted
 
 
 def _resources(ask: Ask, columns: Columns) -> NodeFilter:
-    wanted = [(columns.free_of(resource), amount) for resource, amount in ask.demand.requests]
+    nothing = [0] * len(columns.names)
+    wanted = [(columns.free.get(resource, nothing), amount) for resource, amount in ask.demand.requests]
 
     def check(slot: int) -> Reasons:
         for column, amount in wanted:
@@ -181,7 +178,7 @@ def _resources(ask: Ask, columns: Columns) -> NodeFilter:
 def short_of(ask: Ask, columns: Columns, slot: int) -> Iterator[tuple[str, int]]:
     """Return insufficient resources of a node, with the requested amounts."""
     return (
-        (resource, amount) for resource, amount in ask.demand.requests if columns.free_of(resource)[slot] < amount
+        (resource, amount) for resource, amount in ask.demand.requests if columns.free_of(resource, slot) < amount
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def columns(world: World) -> Columns:
 def test_a_pod_counts_until_it_is_lifted(columns: Columns) -> None:
     for _ in range(2):
         columns.place("p", "n1", DEMAND, [("d", "x/c")], ["x/c"])
-    assert (columns.free[CPU][0], columns.free_of("gpu")[0], columns.scored_cpu[0]) == (3500, 1, 600)
+    assert (columns.free[CPU][0], columns.free_of("gpu", 0), columns.scored_cpu[0]) == (3500, 1, 600)
     assert (columns.ports[0], columns.inline[0]) == ({("TCP", "", 80): 1}, {("d", "ssd"): 5})
     assert (columns.attached[0], columns.claim_users) == ({"d": {"x/c": 1}}, {"x/c": {"p"}})
     columns.place("p", "n2", DEMAND)

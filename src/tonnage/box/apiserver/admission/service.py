@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import socket
 from collections.abc import Collection, Iterator
 from hashlib import blake2b
 from typing import Any
@@ -48,8 +49,7 @@ async def admit(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
     """Namespace, quota, then addresses and ports. Raises a 422 for one that is taken or out of range."""
     if context.operation != "DELETE" and not context.subresource:
         await context.hold(_LOCK)
-        others = [o for o in await context.list(kinds.SERVICES) if not _is(o, context)]
-        _give(new, others, context)
+        await _give(new, context)
     await _plain(context, new, old)
 
 
@@ -61,7 +61,7 @@ def _is(obj: Obj, context: AdmissionContext) -> bool:
     return (meta.get("namespace"), meta.get("name")) == (context.namespace, context.name)
 
 
-def _give(new: Obj, others: Collection[Obj], context: AdmissionContext) -> None:
+async def _give(new: Obj, context: AdmissionContext) -> None:
     spec = new["spec"]
     if spec["type"] == "ExternalName":
         for word in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"):
@@ -71,35 +71,39 @@ def _give(new: Obj, others: Collection[Obj], context: AdmissionContext) -> None:
     spec.setdefault("ipFamilyPolicy", "SingleStack")
     given = spec.get("clusterIP") or next(iter(spec.get("clusterIPs") or ()), "")
     if given != "None":
-        taken = {ip for o in others for ip in o["spec"].get("clusterIPs") or ()}
-        given = _address(given, taken, context)
+        # Of other families than IPv4 nothing is given out.
+        others = (fields["spec.clusterIP"] for key, fields in context.fields(kinds.SERVICES) if key != context.key)
+        given = _address(given, {_number(ip) for ip in others if "." in ip}, context)
     spec["clusterIP"] = given
     spec["clusterIPs"] = [given, *(spec.get("clusterIPs") or [])[1:]]
-    _node_ports(spec, others, context)
+    if spec["type"] in ("NodePort", "LoadBalancer") and spec.get("allocateLoadBalancerNodePorts") is not False:
+        _node_ports(spec, [o for o in await context.list(kinds.SERVICES) if not _is(o, context)], context)
 
 
-def _address(wanted: str, taken: Collection[str], context: AdmissionContext) -> str:
+def _number(address: str) -> int:
+    """An IPv4 address as a number: addresses are tried by the thousand, which objects are too slow for."""
+    return int.from_bytes(socket.inet_aton(address))
+
+
+def _address(wanted: str, taken: Collection[int], context: AdmissionContext) -> str:
     """The wanted address, or a free one that depends on the Service's name: a Service made anew has it again."""
     if wanted:
         if ipaddress.ip_address(wanted) not in ADDRESSES:
             why = f"the provided IP ({wanted}) is not in the valid range. The range of valid IPs is {ADDRESSES}"
             raise _refused(context, "spec.clusterIPs", [wanted], f"failed to allocate IP {wanted}: {why}")
-        if wanted in taken:
+        if _number(wanted) in taken:
             why = f"failed to allocate IP {wanted}: provided IP is already allocated"
             raise _refused(context, "spec.clusterIPs", [wanted], why)
         return wanted
     free = ADDRESSES.num_addresses - _RESERVED - 1
-    first = _place(context, free)
-    for step in range(free):
-        found = str(ADDRESSES[_RESERVED + (first + step) % free])
-        if found not in taken:
-            return found
+    first, place = int(ADDRESSES.network_address) + _RESERVED, _place(context, free)
+    for step in (*range(place, free), *range(place)):
+        if first + step not in taken:
+            return str(ipaddress.IPv4Address(first + step))
     raise errors.forbidden(kinds.SERVICES, context.name, f"the range of addresses {ADDRESSES} is full")
 
 
 def _node_ports(spec: Obj, others: Collection[Obj], context: AdmissionContext) -> None:
-    if spec["type"] not in ("NodePort", "LoadBalancer") or spec.get("allocateLoadBalancerNodePorts") is False:
-        return
     taken = {_port_key(p) for o in others for p in o["spec"].get("ports") or () if p.get("nodePort")}
     free: dict[str, Iterator[int]] = {}
     for index, port in enumerate(spec.get("ports") or ()):

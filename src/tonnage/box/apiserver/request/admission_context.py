@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -81,6 +81,10 @@ class AdmissionContext:
         records = self.store.records(kind.key, namespace)
         size = sum(len(record.data) for record in records)
         return await apart(size, lambda: [record.decode() for record in records])
+
+    def fields(self, kind: Kind[Any]) -> Iterator[tuple[ObjectKey, Mapping[str, str]]]:
+        """Keys of all objects of a kind, with the fields by which selectors choose. Nothing is decoded."""
+        return ((record.key, record.fields) for record in self.store.records(kind.key))
 
     async def hold(self, key: str) -> None:
         """Take the lock of key and keep it until the write has been answered (quota: check and write as one).

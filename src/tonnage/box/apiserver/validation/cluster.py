@@ -5,10 +5,13 @@ from __future__ import annotations
 from tonnage.api.policy import LOWER, NEVER, SYSTEM_CLASSES
 from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.storage.store import Obj
+from tonnage.box.apiserver.validation.containers import MAX_RESOURCES
 from tonnage.box.apiserver.validation.field_errors import Faults, items
 from tonnage.box.apiserver.validation.meta import dns_label, kind_rules, label_value, path_segment, qualified_name
-from tonnage.box.apiserver.validation.scheduling import EFFECTS
+from tonnage.box.apiserver.validation.scheduling import EFFECTS, MAX_TAINTS
 
+_MAX_HARD = 1000
+"""Resources of a quota; Kubernetes has no limit. Each is counted at each write."""
 _LIMIT_TYPES = ("Container", "PersistentVolumeClaim", "Pod")
 # Which bound may not exceed which, at which of them the fault is shown, and how the two are called.
 _LIMIT_ORDER = (
@@ -54,12 +57,16 @@ def node(faults: Faults, new: Obj, old: Obj | None) -> None:
     spec, status = new.get("spec") or {}, new.get("status") or {}
     _taints(faults, spec)
     for word in ("capacity", "allocatable"):
+        faults.too_many(f"status.{word}", len(status.get(word) or ()), MAX_RESOURCES)
         for resource, text in (status.get(word) or {}).items():
             faults.amount(f"status.{word}.{resource}", text)
     addresses = status.get("addresses") or []
+    seen: set[tuple[str, str]] = set()
     for index, address in enumerate(addresses):
-        if address in addresses[:index]:
+        key = address.get("type", ""), address.get("address", "")
+        if key in seen:
             faults.duplicate(f"status.addresses[{index}]", address)
+        seen.add(key)
     before = ((old or {}).get("spec")) or {}
     for field, shown in (("podCIDRs", "podCIDR"), ("providerID", "providerID")):
         if before.get(field) and spec.get(field) != before[field]:
@@ -67,6 +74,8 @@ def node(faults: Faults, new: Obj, old: Obj | None) -> None:
 
 
 def _taints(faults: Faults, spec: Obj) -> None:
+    if faults.too_many("spec.taints", len(spec.get("taints") or ()), MAX_TAINTS):
+        return
     seen = set()
     for path, taint in items(spec, "taints", "metadata."):
         key, effect = taint.get("key", ""), taint.get("effect")
@@ -126,6 +135,8 @@ def _new_style(faults: Faults, new: Obj, about: Obj, controller: str) -> None:
 def resource_quota(faults: Faults, new: Obj, old: Obj | None) -> None:
     """ResourceQuota. Scopes but one are refused: a quota that were not enforced would be worse than none."""
     spec = new.get("spec") or {}
+    if faults.too_many("spec.hard", len(spec.get("hard") or ()), _MAX_HARD):
+        return
     for resource, text in (spec.get("hard") or {}).items():
         path = f"spec.hard[{resource}]"
         faults.check(path, resource, qualified_name)
@@ -167,6 +178,8 @@ def limit_range(faults: Faults, new: Obj, old: Obj | None) -> None:
 
 
 def _limits(faults: Faults, item: Obj, kind: str, path: str) -> None:
+    for word in ("min", "max", "default", "defaultRequest"):
+        faults.too_many(f"{path}.{word}", len(item.get(word) or ()), MAX_RESOURCES)
     if kind == "PersistentVolumeClaim" and not ((item.get("min") or {}) | (item.get("max") or {})).get("storage"):
         detail = "either minimum or maximum storage value is required, but neither was provided"
         faults.required(f"{path}.limits", detail)

@@ -39,6 +39,8 @@ _VALUE_SOURCES = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyR
 
 
 _IDS = (0, 2**31 - 1)
+MAX_RESOURCES = 100
+"""Of a node, and of all containers of a pod together; Kubernetes has no limit. Each is compared on each node."""
 
 
 def containers(faults: Faults, spec: Obj, known: dict[str, Obj]) -> None:
@@ -46,12 +48,20 @@ def containers(faults: Faults, spec: Obj, known: dict[str, Obj]) -> None:
     if not spec.get("containers"):
         faults.required("spec.containers")
     names: set[str] = set()
+    faults.too_many("spec.containers", len(_asked(spec)), MAX_RESOURCES, "resources")
     for word in ("containers", "initContainers", "ephemeralContainers"):
         for path, container in items(spec, word, "spec."):
             _container(faults, container, known, path)
             faults.unique(f"{path}.name", container.get("name", ""), names)
             if word == "ephemeralContainers":
                 _ephemeral(faults, container, spec, path)
+
+
+def _asked(spec: Obj) -> set[str]:
+    """Names of the resources that a pod requests, or has limits of."""
+    every = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ()), spec]
+    wanted = [container.get("resources") or {} for container in every] + [{"requests": spec.get("overhead")}]
+    return {name for one in wanted for word in ("requests", "limits") for name in one.get(word) or ()}
 
 
 def _ephemeral(faults: Faults, container: Obj, spec: Obj, path: str) -> None:

@@ -15,7 +15,15 @@ NEGATIVE = "must be greater than or equal to 0"
 
 
 class Faults(list[FieldCause]):
-    """A list of Causes with a method for each kind of field error; path is the field's dotted path."""
+    """A list of Causes with a method for each kind of field error; path is the field's dotted path.
+
+    above: field -> what exceeds a bound of the box there, and how much it is. Objects that are older than the bound are
+    forgiven for it (`forgive`).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.above: dict[str, tuple[FieldCause, int]] = {}
 
     def required(self, path: str, detail: str = "") -> None:
         """It must be given."""
@@ -42,10 +50,24 @@ class Faults(list[FieldCause]):
         words = ", ".join(f'"{word}"' for word in supported)
         self._add(path, "NotSupported", f"Unsupported value: {shown(value)}", f"supported values: {words}")
 
-    def too_many(self, path: str, count: int, limit: int) -> None:
-        """It has more items than the limit."""
+    def too_many(self, path: str, count: int, limit: int, what: str = "items") -> bool:
+        """It has more items than the box allows, which are best not looked at; whether it has."""
         if count > limit:
-            self._add(path, "TooMany", f"Too many: {count}", f"must have at most {limit} items")
+            self._add(path, "TooMany", f"Too many: {count}", f"must have at most {limit} {what}")
+            self.above[path] = self[-1], count
+        return count > limit
+
+    def too_large(self, path: str, number: int, limit: int) -> None:
+        """It is a larger number than the box allows."""
+        if number > limit:
+            self.invalid(path, number, f"must be less than or equal to {limit} in the box")
+            self.above[path] = self[-1], number
+
+    def forgive(self, before: Faults) -> None:
+        """Drop what exceeds a bound of the box no more than it did before."""
+        for path, (fault, number) in self.above.items():
+            if path in before.above and number <= before.above[path][1]:
+                self.remove(fault)
 
     def too_long(self, path: str, limit: int) -> None:
         """It has too many bytes."""
@@ -114,9 +136,12 @@ class Faults(list[FieldCause]):
         for word in words:
             self.immutable(f"{path}{word}", new.get(word), old.get(word))
 
-    def moved(self, found: Iterable[FieldCause], old: str, new: str) -> None:
+    def moved(self, found: Faults, old: str, new: str) -> None:
         """Add faults whose paths begin with old, with new in its place."""
-        self.extend(replace(fault, field=new + fault.field.removeprefix(old)) for fault in found)
+        for fault in found:
+            self.append(replace(fault, field=new + fault.field.removeprefix(old)))
+            if fault.field in found.above and found.above[fault.field][0] is fault:
+                self.above[self[-1].field] = self[-1], found.above[fault.field][1]
 
     def _add(self, path: str, reason: str, what: str, detail: str) -> None:
         self.append(FieldCause(path, f"{what}: {detail}" if detail else what, f"FieldValue{reason}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -27,6 +28,10 @@ _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
 _OPERATOR = "not a valid selector operator"
 MAX_REQUIREMENTS = 100
 """Labels and expressions of a selector. Kubernetes has no bound; selectors of people have a few."""
+MAX_VALUES = 10_000
+"""Of the requirements of a NodeSelector; Kubernetes has no bound. Volumes are found by each."""
+MAX_OWNERS = 1000
+"""Of an object; Kubernetes has no bound. The garbage collector looks for each."""
 
 
 def too_long(limit: int) -> str:
@@ -125,6 +130,11 @@ def kind_rules(
                 rules(faults, new, old)
             if subresource in subresources:
                 subresources[subresource](faults, new, old)
+            if old is not None and faults.above:
+                before, copied = Faults(), copy.deepcopy(old)
+                metadata(before, copied, name)
+                rules(before, copied, None)
+                faults.forgive(before)
             return faults
 
         return validate
@@ -193,6 +203,7 @@ def annotation_map(faults: Faults, pairs: Obj, path: str) -> None:
 def owners(faults: Faults, references: list[Obj]) -> None:
     """ownerReferences: complete, and one controller at most."""
     path = "metadata.ownerReferences"
+    faults.too_many(path, len(references), MAX_OWNERS)
     for index, owner in enumerate(references):
         here = f"{path}[{index}]"
         for field in ("apiVersion", "kind", "name", "uid"):
@@ -207,17 +218,20 @@ def owners(faults: Faults, references: list[Obj]) -> None:
         faults.invalid(path, references, detail + f'"true" in references for {controllers[0]} and {controllers[1]}')
 
 
-def label_selector(faults: Faults, selector: Obj, path: str) -> None:
+def label_selector(faults: Faults, selector: Obj, path: str, *, most: int = MAX_REQUIREMENTS) -> None:
     """metav1.LabelSelector. Its size is bounded here: it is compared with every pod."""
-    number = sum(len(selector.get(word) or ()) for word in ("matchLabels", "matchExpressions"))
-    if number > MAX_REQUIREMENTS:
-        faults.invalid(path, f"{number} requirements", f"must have at most {MAX_REQUIREMENTS} requirements")
+    if faults.too_many(path, requirements(selector), most, "requirements"):
         return
     labels(faults, selector.get("matchLabels") or {}, f"{path}.matchLabels")
     for here, expression in items(selector, "matchExpressions", f"{path}."):
         _expression(faults, expression, here, _LABEL_OPERATORS)
         for place, value in items(expression, "values", f"{here}."):
             faults.check(place, value, label_value)
+
+
+def requirements(selector: Obj) -> int:
+    """How many labels and expressions a LabelSelector has."""
+    return sum(len(selector.get(word) or ()) for word in ("matchLabels", "matchExpressions"))
 
 
 def _expression(faults: Faults, expression: Obj, path: str, operators: Collection[str]) -> None:
@@ -240,8 +254,22 @@ def node_selector_terms(faults: Faults, selector: Obj, path: str) -> None:
     terms = selector.get("nodeSelectorTerms") or []
     if not terms:
         faults.required(path, "must have at least one node selector term")
+    if faults.too_many(path, sum(map(node_requirements, terms)), MAX_REQUIREMENTS, "requirements"):
+        return
+    values = sum(len(e.get("values") or ()) for term in terms for e in term.get("matchExpressions") or ())
+    if faults.too_many(path, values, MAX_VALUES, "values"):
+        return
     for index, term in enumerate(terms):
         node_selector_term(faults, term, f"{path}[{index}]")
+
+
+def node_requirements(term: Obj) -> int:
+    """How many requirements a NodeSelectorTerm has. An empty one counts, too.
+
+    One field is left out: the DaemonSet controller adds the node's name to the terms of a template.
+    """
+    fields = max(len(term.get("matchFields") or ()) - 1, 0)
+    return len(term.get("matchExpressions") or ()) + fields or 1
 
 
 def node_selector_term(faults: Faults, term: Obj, path: str) -> None:

@@ -24,6 +24,8 @@ _ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 _CIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 _PORT_NAME = re.compile(r"(?!.*--)(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
 _MAX_ENDPOINTS, _MAX_PORTS, _MAX_ADDRESSES = 1000, 20000, 100
+_MAX_RANGES = 1000
+"""External addresses of a Service, and its source ranges; Kubernetes has no limit. Nothing in the box uses them."""
 
 
 def address(text: str) -> Sequence[str]:
@@ -73,10 +75,13 @@ def service(faults: Faults, new: Obj, old: Obj | None) -> None:
         faults.required("spec.ports")
     _service_ports(faults, spec)
     labels(faults, spec.get("selector") or {}, "spec.selector")
-    for path, ip in items(spec, "externalIPs", "spec."):
-        faults.check(path, ip, address)
-    for path, cidr in items(spec, "loadBalancerSourceRanges", "spec."):
-        faults.check(path, cidr.strip(), network)
+    if not faults.too_many("spec.externalIPs", len(spec.get("externalIPs") or ()), _MAX_RANGES):
+        for path, ip in items(spec, "externalIPs", "spec."):
+            faults.check(path, ip, address)
+    ranges = "loadBalancerSourceRanges"
+    if not faults.too_many(f"spec.{ranges}", len(spec.get(ranges) or ()), _MAX_RANGES):
+        for path, cidr in items(spec, ranges, "spec."):
+            faults.check(path, cidr.strip(), network)
     for word in ("internalTrafficPolicy", "externalTrafficPolicy"):
         if word in spec:
             faults.one_of(f"spec.{word}", spec[word], _TRAFFIC)
@@ -98,7 +103,8 @@ def _service_addresses(faults: Faults, spec: Obj) -> None:
     if every and every[0] != given:
         faults.invalid("spec.clusterIPs", every, "first value must match `clusterIP`")
     if len(every) > 2 or (len(every) == 2 and spec.get("ipFamilyPolicy", "SingleStack") == "SingleStack"):
-        faults.invalid("spec.clusterIPs", every, "may only hold one address with a single stack")
+        faults.invalid("spec.clusterIPs", every[:3], "may only hold one address with a single stack")
+        return
     for index, ip in enumerate(every):
         if ip != "None":
             faults.check(f"spec.clusterIPs[{index}]", ip, address)

@@ -55,13 +55,13 @@ def template(faults: Faults, template: Obj, path: str) -> None:
     meta = template.get("metadata") or {}
     labels(found, meta.get("labels") or {}, "metadata.labels")
     annotation_map(found, meta.get("annotations") or {}, "metadata.annotations")
-    _spec(found, {"metadata": meta, "spec": template.get("spec") or {}})
+    _spec(found, {"metadata": meta, "spec": template.get("spec") or {}}, is_template=True)
     if (template.get("spec") or {}).get("ephemeralContainers"):
         found.forbidden("spec.ephemeralContainers", "ephemeral containers not allowed in pod template")
     faults.moved(found, "", f"{path}.")
 
 
-def _spec(faults: Faults, pod: Obj) -> None:
+def _spec(faults: Faults, pod: Obj, *, is_template: bool = False) -> None:
     spec = pod["spec"]
     if b"\\u0000" in msgspec.json.encode(spec):  # rare, and much faster than a check of each string
         _no_nul(faults, spec, "spec")
@@ -76,7 +76,7 @@ def _spec(faults: Faults, pod: Obj) -> None:
     if spec.get("nodeName") and spec.get("schedulingGates"):
         faults.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
     faults.in_range("spec.activeDeadlineSeconds", spec.get("activeDeadlineSeconds"), 1, _INT32)
-    scheduling(faults, spec)
+    scheduling(faults, spec, is_template=is_template)
 
 
 def _no_nul(faults: Faults, value: Any, path: str) -> None:

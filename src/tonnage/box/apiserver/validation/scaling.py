@@ -5,8 +5,8 @@ from __future__ import annotations
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation import pod
 from tonnage.box.apiserver.validation.field_errors import Faults, items
-from tonnage.box.apiserver.validation.meta import dns_label, dns_subdomain, kind_rules, labels, qualified_name
-from tonnage.box.apiserver.validation.scheduling import check_toleration
+from tonnage.box.apiserver.validation.meta import dns_label, dns_subdomain, kind_rules, qualified_name
+from tonnage.box.apiserver.validation.scheduling import node_labels, tolerations
 
 _SOURCES = {
     "ContainerResource": "containerResource", "External": "external", "Object": "object", "Pods": "pods",
@@ -94,9 +94,8 @@ def runtime_class(faults: Faults, new: Obj, old: Obj | None) -> None:
         faults.check("overhead.podFixed", resource, qualified_name)
         faults.amount(f"overhead.podFixed.{resource}", amount)
     scheduling = new.get("scheduling") or {}
-    labels(faults, scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector")
-    for path, toleration in items(scheduling, "tolerations", "scheduling."):
-        check_toleration(faults, toleration, path)
+    node_labels(faults, scheduling, "scheduling.")
+    tolerations(faults, scheduling, "scheduling.")
 
 
 @kind_rules()

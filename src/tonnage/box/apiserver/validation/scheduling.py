@@ -12,21 +12,29 @@ MAX_TERMS = 100
 """Terms of podAffinity and podAntiAffinity together; Kubernetes has no limit. Each is compared with each pod."""
 MAX_CONSTRAINTS = 32
 """Of topologySpreadConstraints; Kubernetes has no limit. Each is counted over all nodes."""
+MAX_COMPARED = 500
+"""Labels and expressions in the selectors of both together; Kubernetes has no limit. Each is compared with each pod."""
+MAX_TOLERATIONS = 500
+"""Kubernetes has no limit. Each is compared with each taint of each node."""
+_ADDED = 20
+"""Tolerations that controllers add to those of a template, at most."""
+MAX_TAINTS = 100
+"""Of a node; Kubernetes has no limit."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def scheduling(faults: Faults, spec: Obj) -> None:
+def scheduling(faults: Faults, spec: Obj, *, is_template: bool) -> None:
     """nodeSelector, tolerations, affinity, topologySpreadConstraints, schedulingGates."""
-    meta.labels(faults, spec.get("nodeSelector") or {}, "spec.nodeSelector")
-    for here, toleration in items(spec, "tolerations", "spec."):
-        check_toleration(faults, toleration, here)
+    node_labels(faults, spec, "spec.")
+    tolerations(faults, spec, "spec.", most=MAX_TOLERATIONS - (_ADDED if is_template else 0))
     affinity = spec.get("affinity") or {}
     _node_affinity(faults, affinity.get("nodeAffinity") or {}, "spec.affinity.nodeAffinity")
     pod_terms = [affinity.get(word) or {} for word in ("podAffinity", "podAntiAffinity")]
-    faults.too_many("spec.affinity", sum(map(_terms, pod_terms)), MAX_TERMS)
+    many = faults.too_many("spec.affinity", sum(map(_terms, pod_terms)), MAX_TERMS)
     constraints = spec.get("topologySpreadConstraints") or ()
-    faults.too_many("spec.topologySpreadConstraints", len(constraints), MAX_CONSTRAINTS)
+    if not faults.too_many("spec.topologySpreadConstraints", len(constraints), MAX_CONSTRAINTS) and not many:
+        _selectors(faults, spec)
     for word in ("podAffinity", "podAntiAffinity"):
         _pod_affinity(faults, affinity.get(word) or {}, f"spec.affinity.{word}.")
     for here, constraint in items(spec, "topologySpreadConstraints", "spec."):
@@ -37,8 +45,22 @@ def scheduling(faults: Faults, spec: Obj) -> None:
         faults.unique(here, gate.get("name", ""), names)
 
 
-def check_toleration(faults: Faults, toleration: Obj, path: str) -> None:
-    """One toleration."""
+def node_labels(faults: Faults, spec: Obj, path: str) -> None:
+    """nodeSelector of a pod or RuntimeClass. path: of spec, with the dot at its end."""
+    wanted = spec.get("nodeSelector") or {}
+    faults.too_many(f"{path}nodeSelector", len(wanted), meta.MAX_REQUIREMENTS)
+    meta.labels(faults, wanted, f"{path}nodeSelector")
+
+
+def tolerations(faults: Faults, spec: Obj, path: str, *, most: int = MAX_TOLERATIONS) -> None:
+    """tolerations of a pod or RuntimeClass. path: of spec, with the dot at its end."""
+    if faults.too_many(f"{path}tolerations", len(spec.get("tolerations") or ()), most):
+        return
+    for here, toleration in items(spec, "tolerations", path):
+        _toleration(faults, toleration, here)
+
+
+def _toleration(faults: Faults, toleration: Obj, path: str) -> None:
     key, operator, effect = toleration.get("key", ""), toleration.get("operator", ""), toleration.get("effect", "")
     if key:
         faults.check(f"{path}.key", key, meta.qualified_name)
@@ -68,7 +90,11 @@ def _value(faults: Faults, toleration: Obj, operator: str, path: str) -> None:
 def _node_affinity(faults: Faults, affinity: Obj, path: str) -> None:
     if _REQUIRED in affinity:
         meta.node_selector_terms(faults, affinity[_REQUIRED], f"{path}.{_REQUIRED}")
-    for here, term in items(affinity, _PREFERRED, f"{path}."):
+    preferred = items(affinity, _PREFERRED, f"{path}.")
+    count = sum(meta.node_requirements(term.get("preference") or {}) for _, term in preferred)
+    if faults.too_many(f"{path}.{_PREFERRED}", count, meta.MAX_REQUIREMENTS, "requirements"):
+        return
+    for here, term in preferred:
         _weight(faults, term, here)
         meta.node_selector_term(faults, term.get("preference") or {}, f"{here}.preference")
 
@@ -80,6 +106,22 @@ def _weight(faults: Faults, term: Obj, path: str) -> None:
 
 def _terms(affinity: Obj) -> int:
     return len(affinity.get(_REQUIRED) or ()) + len(affinity.get(_PREFERRED) or ())
+
+
+def _selectors(faults: Faults, spec: Obj) -> None:
+    """The selectors of affinity terms and spread constraints, with the labels that they take from the pod."""
+    affinity, found = spec.get("affinity") or {}, list(spec.get("topologySpreadConstraints") or ())
+    for word in ("podAffinity", "podAntiAffinity"):
+        terms = affinity.get(word) or {}
+        found += terms.get(_REQUIRED) or ()
+        found += [term.get("podAffinityTerm") or {} for term in terms.get(_PREFERRED) or ()]
+    what = "requirements in the selectors of affinity terms and topologySpreadConstraints"
+    faults.too_many("spec", sum(map(_compared, found)), MAX_COMPARED, what)
+
+
+def _compared(term: Obj) -> int:
+    same = (len(term.get(word) or ()) for word in ("matchLabelKeys", "mismatchLabelKeys"))
+    return meta.requirements(term.get("labelSelector") or {}) + sum(same)
 
 
 def _pod_affinity(faults: Faults, affinity: Obj, path: str) -> None:
@@ -111,13 +153,13 @@ def _spread(faults: Faults, constraint: Obj, path: str) -> None:
 
 def added_tolerations(faults: Faults, new: Obj, old: Obj) -> None:
     """Tolerations may be added, and their seconds changed."""
-    there = [_untimed(toleration) for toleration in new.get("tolerations") or ()]
+    there = {_untimed(toleration) for toleration in new.get("tolerations") or ()}
     if any(_untimed(toleration) not in there for toleration in old.get("tolerations") or ()):
         faults.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
 
 
-def _untimed(toleration: Obj) -> Obj:
-    return {k: v for k, v in toleration.items() if k != "tolerationSeconds"}
+def _untimed(toleration: Obj) -> frozenset[tuple[str, str]]:
+    return frozenset((k, v) for k, v in toleration.items() if k != "tolerationSeconds")
 
 
 def removed_gates(faults: Faults, new: Obj, old: Obj) -> None:

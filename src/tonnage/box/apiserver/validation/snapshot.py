@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation.field_errors import Faults
-from tonnage.box.apiserver.validation.meta import kind_rules
+from tonnage.box.apiserver.validation.meta import MAX_REQUIREMENTS, kind_rules, requirements
 
 POLICIES = ("Delete", "Retain")
 ONE_SOURCE = "exactly one of volumeSnapshotContentName and persistentVolumeClaimName must be set"
@@ -98,6 +98,8 @@ def group(faults: Faults, new: Obj, old: Obj | None) -> None:
         faults.required("spec")
         return
     _source(faults, spec, _spec(old), (SELECTOR, GROUP_CONTENT), ONE_GROUP_SOURCE)
+    selector = (spec.get("source") or {}).get(SELECTOR) or {}
+    faults.too_many(f"spec.source.{SELECTOR}", requirements(selector), MAX_REQUIREMENTS, "requirements")
     if spec.get(GROUP_CLASS) == "":
         faults.invalid(f"spec.{GROUP_CLASS}", "", NO_EMPTY_GROUP_CLASS)
     _once(faults, new.get("status") or {}, (old or {}).get("status") or {}, GROUP_BOUND, "status.")

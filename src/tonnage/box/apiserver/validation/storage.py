@@ -10,6 +10,8 @@ from tonnage.box.apiserver.validation.meta import dns_subdomain, kind_rules, lab
 from tonnage.box.apiserver.validation.persistent_volume import driver_name, volume_spec
 
 _MAX_PARAMETERS, _MAX_BYTES = 512, 256 << 10
+_MAX_TOPOLOGIES = 1000
+"""Values, with terms without any; Kubernetes has no limit. Each is compared on each node."""
 _MAX_NODE_ID = 256
 _MAX_ERROR = 1024
 _BINDING_MODES = ("Immediate", "WaitForFirstConsumer")
@@ -44,6 +46,10 @@ def _parameters(faults: Faults, parameters: Obj) -> None:
 
 
 def _topologies(faults: Faults, new: Obj) -> None:
+    terms = new.get("allowedTopologies") or ()
+    number = sum(len(e.get("values") or ()) or 1 for t in terms for e in t.get("matchLabelExpressions") or [{}])
+    if faults.too_many("allowedTopologies", number, _MAX_TOPOLOGIES, "values"):
+        return
     seen = []
     for path, term in items(new, "allowedTopologies", ""):
         keys: dict[str, frozenset[str]] = {}

@@ -19,6 +19,8 @@ from tonnage.box.apiserver.validation.field_errors import Faults, items
 from tonnage.box.apiserver.validation.meta import annotation_map, dns_label, dns_subdomain, labels
 from tonnage.box.apiserver.validation.persistent_volume import driver_name, host_path, no_backsteps, required_fields
 
+MAX_VOLUMES = 500
+"""Of a pod, with the claims of a StatefulSet; Kubernetes has no limit. A claim of each may have to fit on each node."""
 _ANOTHER = "may not specify more than 1 volume type"
 _FILE_MODES = "must be a number between 0 and 0777 (octal), both inclusive"
 # Of several sources the first in Kubernetes' order is accepted, the others are the faults.
@@ -30,6 +32,7 @@ _BLOCK = "can only use volume source type of PersistentVolumeClaim or Ephemeral 
 def volumes(faults: Faults, pod_name: str, spec: Obj, path: str) -> dict[str, Obj]:
     """The volumes of a spec; answers the good ones by name. pod_name: "" inside a template, where it is not known."""
     every = spec.get("volumes") or ()
+    faults.too_many(f"{path}volumes", len(every), MAX_VOLUMES)
     made = {f"{pod_name}-{v.get('name', '')}" for v in every if "ephemeral" in v} if pod_name else set()
     found: dict[str, Obj] = {}
     for here, volume in items(spec, "volumes", path):

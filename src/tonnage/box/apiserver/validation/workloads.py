@@ -12,7 +12,7 @@ from tonnage.api.selectors import from_label_selector
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation import pod
 from tonnage.box.apiserver.validation.field_errors import NEGATIVE, Faults
-from tonnage.box.apiserver.validation.meta import kind_rules, label_selector
+from tonnage.box.apiserver.validation.meta import MAX_REQUIREMENTS, kind_rules, label_selector
 
 _PERCENT = re.compile(r"[0-9]+%")
 _STATEFUL_UPDATABLE = frozenset(
@@ -44,8 +44,8 @@ def deployment(faults: Faults, new: Obj, old: Obj | None) -> None:
 def replica_set(faults: Faults, new: Obj, old: Obj | None) -> None:
     """ReplicaSet."""
     spec = new.setdefault("spec", {})
-    # While a Deployment rolls out, its ReplicaSets have its surge as well.
-    _replicated(faults, spec, "deployment", "ReplicaSet", most=2 * MAX_REPLICAS)
+    # While a Deployment rolls out, its ReplicaSets have its surge as well; each selects by its template's hash, too.
+    _replicated(faults, spec, "deployment", "ReplicaSet", most=2 * MAX_REPLICAS, requirements=MAX_REQUIREMENTS + 1)
     _fixed_selector(faults, spec, old)
 
 
@@ -145,11 +145,18 @@ def _fixed_selector(faults: Faults, spec: Obj, old: Obj | None) -> None:
         faults.fixed("spec.", spec, old["spec"], "selector")
 
 
-def _replicated(faults: Faults, spec: Obj, word: str, kind: str, *, most: int = MAX_REPLICAS) -> None:
+def _replicated(
+    faults: Faults,
+    spec: Obj,
+    word: str,
+    kind: str,
+    *,
+    most: int = MAX_REPLICAS,
+    requirements: int = MAX_REQUIREMENTS,
+) -> None:
     faults.not_negative("spec", spec, "replicas", "minReadySeconds")
-    if spec.get("replicas", 0) > most:
-        faults.invalid("spec.replicas", spec["replicas"], f"must be less than or equal to {most} in the box")
-    selected_template(faults, spec, word)
+    faults.too_large("spec.replicas", spec.get("replicas", 0), most)
+    selected_template(faults, spec, word, requirements=requirements)
     _only_always(faults, spec, kind)
 
 
@@ -161,14 +168,14 @@ def _only_always(faults: Faults, spec: Obj, kind: str) -> None:
         faults.forbidden("spec.template.spec.activeDeadlineSeconds", detail)
 
 
-def selected_template(faults: Faults, spec: Obj, word: str) -> None:
-    """spec.selector and spec.template: the one must select pods of the other."""
+def selected_template(faults: Faults, spec: Obj, word: str, *, requirements: int = MAX_REQUIREMENTS) -> None:
+    """spec.selector and spec.template: the one must select pods of the other. requirements: of the selector at most."""
     selector, template = spec.get("selector"), spec.get("template") or {}
     if selector is None:
         faults.required("spec.selector")
         return
     before = len(faults)
-    label_selector(faults, selector, "spec.selector")
+    label_selector(faults, selector, "spec.selector", most=requirements)
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
         faults.invalid("spec.selector", selector, f"empty selector is invalid for {word}")
     labels = (template.get("metadata") or {}).get("labels") or {}

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.box.apiserver.conftest import Api
 
 from tonnage.box.apiserver.admission import service as services
+from tonnage.box.apiserver.storage.store import StoredObject
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 Obj = dict[str, Any]
@@ -143,3 +144,21 @@ async def test_no_node_port_is_looked_at_twice(api: Api, monkeypatch: pytest.Mon
     refused = await api.create(SERVICES, service() | {"spec": {"type": "NodePort", "ports": ports}}, want=403)
     assert "the range of node ports is full" in refused["message"]
     assert counted.steps <= 4 * len(counted)
+
+
+async def test_an_address_is_found_without_reading_the_other_services(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        await api.create(SERVICES, service(f"s{number}"))
+    decoded = 0
+    plain = StoredObject.decode
+
+    def counted(record: StoredObject) -> Obj:
+        nonlocal decoded
+        decoded += 1
+        return plain(record)
+
+    monkeypatch.setattr(StoredObject, "decode", counted)
+    await api.create(SERVICES, service("one"))
+    assert decoded < 10

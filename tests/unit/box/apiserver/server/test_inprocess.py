@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.conftest import Api, turned
 
+from tonnage.box.apiserver.server import inprocess
 from tonnage.errors import ApiError, ApiNotFoundError, UnavailableError
 from tonnage.kube.transport import Request
 
@@ -49,3 +50,16 @@ async def test_a_closed_transport_says_so(api: Api) -> None:
     await api.transport.close()
     with pytest.raises(UnavailableError, match="closed"):
         await api.transport.request(Request("GET", MAPS))
+
+
+async def test_others_get_a_turn_between_many_requests(api: Api) -> None:
+    asked = 0
+
+    async def ask() -> None:
+        nonlocal asked
+        for _ in range(100):
+            await api.transport.request(Request("GET", "/api/v1/namespaces/default"))
+            asked += 1
+
+    assert 0 < await turned(ask(), lambda: asked) <= inprocess._TOGETHER
+    assert asked == 100
