@@ -82,7 +82,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--pods", type=int, default=200, help="pods that a box makes when it is killed (default %(default)s)"
     )
     group.addoption(
-        "--histories", type=int, default=30, help="histories of a cluster that forgets (default %(default)s)"
+        "--histories", type=int, default=300, help="histories of a cluster that forgets (default %(default)s)"
     )
     group.addoption("--history-seed", type=int, default=1, help="seed of the first history (default %(default)s)")
     group.addoption("--report-to", type=Path, help="a JSON file for the outcomes of all tests (scripts/run_tests.py)")

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from socket import gethostname
@@ -31,7 +32,7 @@ from tonnage.box.plan import BoxPlan
 from tonnage.controller.attach.drivers import AttachEndpoint
 from tonnage.controller.attach.loops import AttachLoops
 from tonnage.controller.config import ControllerConfig, LoopContext
-from tonnage.errors import ApiError, TonnageError
+from tonnage.errors import ApiError, BusyError, TonnageError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -41,6 +42,7 @@ from tonnage.scheduler.scheduler import Scheduler
 log = logging.getLogger(__name__)
 Progress = Callable[[str, str], None]
 _STOP_SECONDS = 4.0
+USUAL_PORT = 6443
 REPORT_WAITS_AFTER = 5.0
 """Seconds between two reports of what a start waits for."""
 _EVERYWHERE = {"0.0.0.0": "0.0.0.0", "::": "[::]"}
@@ -51,13 +53,13 @@ _EVERYWHERE = {"0.0.0.0": "0.0.0.0", "::": "[::]"}
 class BoxOptions:
     """How a box is started this time; its settings are in the plan.
 
-    host, port: where the API server listens; port 0: any free one. kubeconfig: a second path to write it to, for a
-    user with the id kubeconfig_owner (-1: ours). recover: where the database is lost or damaged, begin with an empty
-    cluster; volumes stay and are orphans.
+    host, port: where the API server listens; port 0: any free one; None: the one of before, at first 6443, and a free
+    one while that is taken. kubeconfig: a second path to write it to, for a user with the id kubeconfig_owner (-1:
+    ours). recover: where the database is lost or damaged, begin with an empty cluster; volumes stay and are orphans.
     """
 
     host: str = "127.0.0.1"
-    port: int = 0
+    port: int | None = 0
     kubeconfig: Path | None = None
     kubeconfig_owner: int = -1
     recover: bool = False
@@ -136,7 +138,7 @@ class Box:
         return self._informers.unsynced() + [what for node in self.nodes.values() for what in node.waits_for()]
 
     async def _start_server(self) -> None:
-        host, port = self._options.host, self._options.port
+        host = self._options.host
         everywhere = host in _EVERYWHERE
         store = SqliteStore(self.data.state, extractor(), used=self.data.had_cluster(), recover=self._options.recover)
         await store.start()
@@ -155,11 +157,11 @@ class Box:
         )
         await self._server.start()
         self.data.keep(self.plan.settings, self._server.cluster_id())
-        url = await self._server.listen(host, port, expose=host not in auth.LOOPBACK)
+        url, taken = await self._listen(self._server)
         if everywhere:
             url = url.replace(_EVERYWHERE[host], "127.0.0.1")
         found = urlsplit(url)
-        self._address = (found.hostname or host, found.port or port)
+        self._address = (found.hostname or host, found.port or 0)
         auth.write_kubeconfig(self.data.kubeconfig, url, credentials)
         if self.kubeconfig != self.data.kubeconfig:
             auth.write_kubeconfig(self.kubeconfig, url, credentials, self._options.kubeconfig_owner)
@@ -169,7 +171,18 @@ class Box:
             await self.client.patch(NAMESPACES, "kube-system", note)
         self._logs = LogRouter(self.client)
         self._streams = StreamRouter(self.client)
-        self._progress("API server", url)
+        self._progress("API server", url + taken)
+
+    async def _listen(self, server: ApiServer) -> tuple[str, str]:
+        """Its URL, and what to say of a port that was taken. Raises BusyError only for one that was asked for."""
+        listen = partial(server.listen, self._options.host, expose=self._options.host not in auth.LOOPBACK)
+        if self._options.port is not None:
+            return await listen(self._options.port), ""
+        port = auth.port_of(self.data.kubeconfig) or USUAL_PORT
+        try:
+            return await listen(port), ""
+        except BusyError:
+            return await listen(0), f" (port {port} is taken by another program)"
 
     async def _start_controllers(self) -> None:
         client, clock = self.client, self._clock

@@ -16,7 +16,7 @@ from typing import TextIO
 
 from tonnage import option
 from tonnage.api.names import COMPAT_DRIVERS
-from tonnage.box.cluster import Box, BoxOptions
+from tonnage.box.cluster import USUAL_PORT, Box, BoxOptions
 from tonnage.box.data_dir import DataFolder, Settings, default_folder, missing, remove_empty
 from tonnage.box.plan import DEFAULT_POOL_SIZE, BoxPlan, plan, what_stays
 from tonnage.cli.output import Output
@@ -52,7 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"size of pools that give none, with a unit (default: {DEFAULT_POOL_SIZE})",
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help=f"data folder (default: {default_folder()})")
-    parser.add_argument("--port", type=int, default=6443, metavar="P", help="port of the API server, 0: any (6443)")
+    parser.add_argument(
+        "--port", type=int, metavar="P",
+        help=f"port of the API server, 0: any free one (the one of before, at first {USUAL_PORT}; if taken, any)",
+    )  # fmt: skip
     parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (127.0.0.1)")
     parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="write it here too, owned by the user of sudo")
     parser.add_argument("--runtime", choices=("bwrap", "none"), help="run containers as processes, or not at all")
@@ -129,7 +132,7 @@ def _settings(options: argparse.Namespace, saved: Settings | None) -> Settings:
     base = saved or Settings()
     if options.nodes is not None and not 1 <= options.nodes <= 1000:
         raise InvalidError(f"--nodes {options.nodes}: want 1 to 1000")
-    if not 0 <= options.port <= 65535:
+    if options.port is not None and not 0 <= options.port <= 65535:
         raise InvalidError(f"--port {options.port}: want 0 to 65535")
     guard = base.starvation_guard
     if options.starvation_guard is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, closing
@@ -13,6 +14,7 @@ import pytest
 from tonnage.api.kinds import CLAIMS, CONTROLLER_REVISIONS, NODES, PODS, STATEFUL_SETS, VOLUMES
 from tonnage.api.pods import Pod
 from tonnage.box import cluster
+from tonnage.box.apiserver.server import auth
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.box.apiserver.storage.sqlite import _checksum
 from tonnage.box.cluster import Box, BoxOptions
@@ -84,6 +86,31 @@ async def test_one_process_a_folder(tmp_path: Path) -> None:
             await box(tmp_path).start()
     finally:
         await first.stop()
+
+
+async def test_a_second_box_takes_a_free_port_and_has_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+
+    async def port(folder: Path, wanted: int | None = None) -> int:
+        made = box(folder, BoxOptions(port=wanted), progress=lambda what, detail: steps.append(f"{what} {detail}"))
+        await made.start()
+        try:
+            return auth.port_of(made.kubeconfig)
+        finally:
+            await made.stop()
+
+    with socket.create_server(("127.0.0.1", 0)) as first:
+        usual = first.getsockname()[1]
+        monkeypatch.setattr(cluster, "USUAL_PORT", usual)
+        second = await port(tmp_path / "second")
+        assert second != usual
+        assert f"API server https://127.0.0.1:{second} (port {usual} is taken by another program)" in steps
+        with pytest.raises(BusyError, match=f"port {usual} .* choose another port"):
+            await port(tmp_path / "asked", usual)
+    assert await port(tmp_path / "second") == second, "a kubeconfig that was copied still serves"
+    assert await port(tmp_path / "third") == usual
+    (tmp_path / "third" / "d" / "kubeconfig").write_text("clusters: []")
+    assert await port(tmp_path / "third") == usual
 
 
 async def test_listening_everywhere_is_reached_by_loopback(tmp_path: Path) -> None:

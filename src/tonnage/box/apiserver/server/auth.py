@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -130,6 +131,15 @@ def _make_certificate(certificate: Path, key: Path, names: Sequence[str], now: d
     write_private(certificate, public)
     note = _Note(until.timestamp(), list(names), _digest(public, private))
     write_private(certificate.with_suffix(".json"), msgspec.json.encode(note))
+
+
+def port_of(path: Path) -> int:
+    """The server's port in a kubeconfig that write_kubeconfig() wrote; 0 where there is none that can be read."""
+    try:
+        url = msgspec.yaml.decode(path.read_bytes())["clusters"][0]["cluster"]["server"]
+        return urlsplit(url).port or 0
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # msgspec's are ValueErrors
+        return 0
 
 
 def write_kubeconfig(path: Path, url: str, credentials: Credentials, owner: int = -1) -> None:
