@@ -10,6 +10,9 @@ that has the mark, was deleted. So the file holds the volumes whose PersistentVo
 written, and again after that: the first shows that it is older than the mark, the second that it is of the same
 history, as the API server may be restored between the two.
 
+A PersistentVolume that a person gives to another claim is marked at once: in an older state it is Released, and its
+policy would delete what the other claim's pods wrote.
+
 The file is written before the Node, and again once the Node has the mark. Killed between the two, the agent finds the
 former mark in the Node: it writes a new one, and has seen no volume.
 """
@@ -21,6 +24,7 @@ import logging
 import os
 import secrets
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -53,8 +57,8 @@ SOON, EVERY = 30.0, 600.0
 class _Seen(msgspec.Struct, frozen=True):
     """The file. node: uid of the Node object. mark: what its annotation is, or former while the mark is not confirmed.
 
-    volumes: PersistentVolumes that were there when the mark was written. stopped: why nothing may be deleted, ""
-    otherwise.
+    volumes: PersistentVolumes that were there when the mark was written, see _proofs(). stopped: why nothing may be
+    deleted, "" otherwise.
     """
 
     node: str
@@ -85,7 +89,7 @@ class ApiHistory:
         self._loaded = False
         self._may_mark = True
         self._lock = asyncio.Lock()
-        self._changed = asyncio.Event()
+        self._changed, self._reused = asyncio.Event(), asyncio.Event()
         self._threads = Threads(f"history {scope.node}", 1)  # a write ends although the agent does not wait for it
         self._marked = float("-inf")  # monotonic time of the last mark for volumes
         self._begun = self._ended = 0
@@ -103,8 +107,11 @@ class ApiHistory:
                     pause = max(SOON, self._marked + EVERY - self._clock.monotonic())
                 else:
                     pause = pauses.next(self)
-                await self._clock.sleep(pause)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._reused.wait()
                 self._changed.clear()
+                self._reused.clear()
         finally:
             self._threads.close()
 
@@ -141,13 +148,16 @@ class ApiHistory:
         return self._seen is not None and self._seen.confirmed and volume in self._seen.volumes
 
     def _volume_changed(self, _old: PersistentVolume | None, new: PersistentVolume | None) -> None:
-        if new is not None and not (self._seen and new.metadata.name in self._seen.volumes):
+        proofs = _proofs(new) if new is not None else []
+        if self._seen is None or not set(proofs) <= set(self._seen.volumes):
             self._changed.set()
+            if len(proofs) > 1:
+                self._reused.set()
 
     async def _renew(self) -> None:
         """Mark the Node again, if there are volumes that the last mark does not prove."""
         async with self._lock:
-            now = sorted(volume.metadata.name for volume in self._volumes)
+            now = sorted(proof for volume in self._volumes for proof in _proofs(volume))
             if self._seen is None or self._seen.stopped or set(now) <= set(self._seen.volumes):
                 return
             node = await find(self._client, NODES, self._node)
@@ -215,7 +225,7 @@ class ApiHistory:
 
     async def _present(self) -> set[str]:
         found = await self._client.list(VOLUMES, labels=self._selector)
-        return {volume.metadata.name for volume in found.items}
+        return {proof for volume in found.items for proof in _proofs(volume)}
 
     async def _load(self, *, again: bool = False) -> None:
         if self._state is not None and (again or not self._loaded):
@@ -226,6 +236,14 @@ class ApiHistory:
         if self._state is not None:
             await self._threads.run(_write, self._state / FILE, seen)
         self._seen = seen
+
+
+def _proofs(volume: PersistentVolume) -> list[str]:
+    """What the file has of a PersistentVolume: its name; also the uid of a claim that it was not made for."""
+    name, ref = volume.metadata.name, volume.spec.claim_ref
+    if ref is None or not ref.uid or names.volume_name(ref.uid) == name:
+        return [name]
+    return [name, f"{name} {ref.uid}"]
 
 
 def _is_unmarked(node: Node, seen: _Seen) -> bool:

@@ -184,6 +184,26 @@ async def test_another_node_object_gets_a_mark_and_proves_nothing(
     assert names.DELETIONS_STOPPED not in await _notes(node)
 
 
+async def test_a_volume_that_gets_another_claim_is_marked_at_once(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    """In an older state it is Released with policy Delete, and has the other claim's data."""
+    node = await make_node()
+    await make_claim("data", storageClassName="late")
+    volume = await _bound(node, "data", eventually)
+    before = await _marked(node, eventually)
+    await asyncio.sleep(3600)
+    marked = await _marked(node, eventually)
+    assert marked != before
+    await asyncio.sleep(3600)
+    assert await _marked(node, eventually) == marked
+    other = await make_claim("other", storageClassName="late", volumeName=volume)
+    ref = {"kind": "PersistentVolumeClaim", "namespace": "default", "name": "other", "uid": other.metadata.uid}
+    await node.client.patch(kinds.VOLUMES, volume, {"spec": {"claimRef": ref}})
+    await asyncio.sleep(1)
+    assert await _marked(node, eventually) != marked
+
+
 async def test_agents_that_wait_for_a_person_read_persistent_volumes_once(
     make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
