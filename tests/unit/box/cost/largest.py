@@ -160,7 +160,9 @@ def _member(field: Field, number: int) -> Any:
         return _numbered(kind.struct, number)
     if kind.word == "[]":
         return ["x"]
-    words = {"quantity": "1", "bytes": "QUFB", "bool": True, "any": {}} | dict.fromkeys(_NUMBERS, 1)
+    words = {"quantity": "1", "bytes": "QUFB", "bool": True, "any": {}, "time": "2026-01-01T00:00:00Z"} | dict.fromkeys(
+        _NUMBERS, 1
+    )
     text = WORDS.get(field.name, "v" if field.type.word == "{}" else "x{n}")
     return words.get(kind.word, text.replace("{n}", str(number)))
 

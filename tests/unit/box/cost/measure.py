@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,11 +29,12 @@ _TRIES = 4
 @dataclass
 class Cost:
     """Of one field. admitted: the largest size that was admitted, 0 for none; steps: calls of the longest turn, by what
-    was done; apart: the most calls of one request in the thread of large requests."""
+    was done; apart: the most calls of one request in the thread of large requests, with its milliseconds of processor."""
 
     field: KindField
     admitted: int = 0
     refusal: str = ""
+    milliseconds: float = 0.0
     steps: dict[str, tuple[int, float]] = default(default_factory=dict)
     apart: int = 0
 
@@ -44,7 +46,7 @@ class Cost:
     def __str__(self) -> str:
         calls, took, step = self.worst
         return (
-            f"{calls:>9} calls {took:7.0f} ms {step:7} {self.apart:>9} apart  "
+            f"{calls:>9} calls {took:7.0f} ms {step:7} {self.apart:>9} {self.milliseconds:5.0f} ms apart  "
             f"{self.field.name} x {self.admitted} of {self.field.most} {self.refusal}"
         )
 
@@ -54,7 +56,7 @@ class Meter:
 
     def __init__(self, world: World, turns: Turns) -> None:
         self._world, self._turns, self._apart = world, turns, CallCounter()
-        self._most_apart = 0
+        self._most_apart = (0, 0.0)
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -62,13 +64,14 @@ class Meter:
         plain = negotiate._uncollected
 
         def uncollected(function: Any, *arguments: Any) -> Any:
-            before = self._apart.count
+            before, start = self._apart.count, time.thread_time()
             self._apart.start()
             try:
                 return plain(function, *arguments)
             finally:
                 self._apart.stop()
-                self._most_apart = max(self._most_apart, self._apart.count - before)
+                took = (time.thread_time() - start) * 1000
+                self._most_apart = max(self._most_apart, (self._apart.count - before, took))
 
         negotiate._uncollected = uncollected
         try:
@@ -79,12 +82,12 @@ class Meter:
 
     async def cost(self, field: KindField) -> Cost:
         """Ask for the largest value, store the largest that is admitted, let others meet it, and delete it."""
-        cost, self._most_apart = Cost(field), 0
+        cost, self._most_apart = Cost(field), (0, 0.0)
         self._turns.take()
         body = await self._admitted(cost)
         if body is not None and "create" in field.resource.verbs and len(field.resource.verbs) > 1:
             await self._life(cost, body)
-        cost.apart = self._most_apart
+        cost.apart, cost.milliseconds = self._most_apart
         return cost
 
     async def _admitted(self, cost: Cost) -> bytes | None:

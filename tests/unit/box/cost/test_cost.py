@@ -33,6 +33,8 @@ LISTED = (
     "resourcequotas spec.hard",
     "limitranges spec.limits.default",
     "storage.k8s.io/csistoragecapacities nodeTopology.matchExpressions",
+    "storage.k8s.io/csistoragecapacities nodeTopology.matchExpressions.values",
+    "groupsnapshot.storage.k8s.io/volumegroupsnapshots spec.source.selector.matchExpressions",
     "services spec.ports",
     "batch/cronjobs spec.schedule",
 )

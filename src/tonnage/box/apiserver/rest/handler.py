@@ -220,7 +220,7 @@ class Handler:
                 issued = await token_request.issue(self._sources.access, place, body)
                 return output.answer(encode(issued), pretty=is_pretty(request.query), code=201)
             case ("PUT", "namespaces", "finalize"):
-                written = await subresources.finalize(self._writes, place, body, options)
+                written = await subresources.finalize(self._writes, place, body, options, len(request.body))
                 return await self._written(Representation(place.resource, pretty=is_pretty(request.query)), written)
             case _:
                 qualified = place.resource.kind.qualified
@@ -228,17 +228,18 @@ class Handler:
         return output.answer(encode(errors.created()), pretty=is_pretty(request.query), code=201)
 
     async def _scale(self, place: RequestPath, request: Request, user: ApiUser) -> Answer:
-        options, pretty = WriteOptions.read(request.query, user), is_pretty(request.query)
+        options, pretty, size = WriteOptions.read(request.query, user), is_pretty(request.query), len(request.body)
         if request.method == "GET":
             record = existing(self._store, place)
             obj = output.outward(place.resource, record, record.revision)
             return output.answer(encode(subresources.scale_of(obj)), pretty=pretty)
         if request.method == "PUT":
             body = await self._bodies.object(request.body, request.content_type)
-            written = await subresources.update_scale(self._writes, place, lambda _: body, options)
+            written = await subresources.update_scale(self._writes, place, lambda _: body, options, size)
         elif request.method == "PATCH":
             patch = await self._bodies.patch(request.body, request.content_type)
-            written = await subresources.update_scale(self._writes, place, subresources.patched_scale(patch), options)
+            change = subresources.patched_scale(patch)
+            written = await subresources.update_scale(self._writes, place, change, options, size)
         else:
             raise errors.method_not_allowed(f"the server does not allow {request.method} on {place.subresource}")
         assert written.obj is not None

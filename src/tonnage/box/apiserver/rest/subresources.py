@@ -12,6 +12,7 @@ from tonnage.api.kinds import DISRUPTION_BUDGETS, PODS
 from tonnage.api.meta import LabelSelector
 from tonnage.api.selectors import from_label_selector
 from tonnage.box.apiserver.printers.workloads import shown_selector
+from tonnage.box.apiserver.request import negotiate
 from tonnage.box.apiserver.request.errors import bad_request, conflict, forbidden, invalid, wrong_precondition
 from tonnage.box.apiserver.request.options import DeleteOptions, WriteOptions
 from tonnage.box.apiserver.request.resource import Resource
@@ -74,10 +75,13 @@ def _check_bindable(obj: Obj, wanted: dict[str, Any]) -> None:
             raise conflict(PODS, name, why, subresource="binding")
 
 
-async def finalize(writes: Writes, place: RequestPath, body: Obj, options: WriteOptions) -> Written:
-    """PUT namespaces/finalize: changes only spec.finalizers; a deleted namespace without finalizers is removed."""
+async def finalize(writes: Writes, place: RequestPath, body: Obj, options: WriteOptions, size: int) -> Written:
+    """PUT namespaces/finalize: changes only spec.finalizers; a deleted namespace without finalizers is removed.
+
+    size: of the body, in bytes.
+    """
     object_meta.check_name(body, place)
-    check_fields(place.resource, body, options, b"")
+    await negotiate.apart(size, check_fields, place.resource, body, options, b"")
     wanted = (body.get("spec") or {}).get("finalizers") or []
     version = body["metadata"].get("resourceVersion", "")
 
@@ -89,7 +93,7 @@ async def finalize(writes: Writes, place: RequestPath, body: Obj, options: Write
             obj["metadata"]["resourceVersion"] = version
         return obj
 
-    return await writes.modify(place, change, options)
+    return await writes.modify(place, change, options, size)
 
 
 async def evict(writes: Writes, budgets: Resource, place: RequestPath, eviction: Obj, options: WriteOptions) -> None:
@@ -199,8 +203,11 @@ def scale_of(obj: Obj) -> Obj:
     return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": meta, "spec": spec, "status": status}
 
 
-async def update_scale(writes: Writes, place: RequestPath, change: Change, options: WriteOptions) -> Written:
-    """PUT and PATCH scale. Raises 400, 404, 409 (resourceVersion), 422 (fewer than none)."""
+async def update_scale(writes: Writes, place: RequestPath, change: Change, options: WriteOptions, size: int) -> Written:
+    """PUT and PATCH scale. Raises 400, 404, 409 (resourceVersion), 422 (fewer than none).
+
+    size: of the body, in bytes.
+    """
 
     def apply(obj: Obj) -> Obj:
         before = scale_of(obj)
@@ -221,7 +228,7 @@ async def update_scale(writes: Writes, place: RequestPath, change: Change, optio
         obj["spec"]["replicas"] = replicas
         return obj
 
-    return await writes.modify(replace(place, subresource=""), apply, options)
+    return await writes.modify(replace(place, subresource=""), apply, options, size)
 
 
 def patched_scale(patch: Patch) -> Change:

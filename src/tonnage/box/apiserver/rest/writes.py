@@ -137,9 +137,12 @@ class Writes:
 
         return await self._change(place, apply, options, warnings, size)
 
-    async def modify(self, place: RequestPath, change: Change, options: WriteOptions) -> Written:
-        """Change an object by a function (binding); it is given a copy of its own and may raise."""
-        return await self._change(place, change, options, [])
+    async def modify(self, place: RequestPath, change: Change, options: WriteOptions, size: int = 0) -> Written:
+        """Change an object by a function (binding); it is given a copy of its own and may raise.
+
+        size: bytes that the function works on besides the object's.
+        """
+        return await self._change(place, change, options, [], size)
 
     async def _change(
         self, place: RequestPath, change: Change, options: WriteOptions, warnings: list[str], size: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Sequence
 
 from tonnage.box.apiserver.storage.store import Obj
@@ -57,15 +58,15 @@ def signing_request(faults: Faults, new: Obj, old: Obj | None) -> None:
 
 def _decided(faults: Faults, new: Obj, old: Obj | None) -> None:
     conditions = (new.get("status") or {}).get("conditions") or []
-    types = [c.get("type", "") for c in conditions]
+    types = Counter(c.get("type", "") for c in conditions)
     for path, condition in items(new.get("status") or {}, "conditions", "status."):
         faults.given(path, condition, "type")
         faults.one_of(f"{path}.status", condition.get("status", ""), ("False", "True", "Unknown"))
         if condition.get("type") in (*DECIDED, "Failed") and condition.get("status") != "True":
             faults.not_supported(f"{path}.status", condition.get("status", ""), ("True",))
-    if set(DECIDED) <= set(types):
+    if set(DECIDED) <= types.keys():
         faults.invalid("status.conditions", "Denied", "Approved and Denied conditions are mutually exclusive")
-    for word in {word for word in types if types.count(word) > 1}:
+    for word in (word for word, number in types.items() if number > 1):
         faults.duplicate("status.conditions", word)
     for condition in ((old or {}).get("status") or {}).get("conditions") or ():
         if condition.get("type") in (*DECIDED, "Failed") and condition.get("type") not in types:

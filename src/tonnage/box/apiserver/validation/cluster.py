@@ -178,8 +178,9 @@ def limit_range(faults: Faults, new: Obj, old: Obj | None) -> None:
 
 
 def _limits(faults: Faults, item: Obj, kind: str, path: str) -> None:
-    for word in ("min", "max", "default", "defaultRequest"):
-        faults.too_many(f"{path}.{word}", len(item.get(word) or ()), MAX_RESOURCES)
+    maps = ("min", "max", "default", "defaultRequest")
+    if any(faults.too_many(f"{path}.{word}", len(item.get(word) or ()), MAX_RESOURCES) for word in maps):
+        return
     if kind == "PersistentVolumeClaim" and not ((item.get("min") or {}) | (item.get("max") or {})).get("storage"):
         detail = "either minimum or maximum storage value is required, but neither was provided"
         faults.required(f"{path}.limits", detail)

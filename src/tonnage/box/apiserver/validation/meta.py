@@ -29,7 +29,7 @@ _OPERATOR = "not a valid selector operator"
 MAX_REQUIREMENTS = 100
 """Labels and expressions of a selector. Kubernetes has no bound; selectors of people have a few."""
 MAX_VALUES = 10_000
-"""Of the requirements of a NodeSelector; Kubernetes has no bound. Volumes are found by each."""
+"""Of the requirements of a selector; Kubernetes has no bound. Volumes and capacity are found by each."""
 MAX_OWNERS = 1000
 """Of an object; Kubernetes has no bound. The garbage collector looks for each."""
 
@@ -220,13 +220,18 @@ def owners(faults: Faults, references: list[Obj]) -> None:
 
 def label_selector(faults: Faults, selector: Obj, path: str, *, most: int = MAX_REQUIREMENTS) -> None:
     """metav1.LabelSelector. Its size is bounded here: it is compared with every pod."""
-    if faults.too_many(path, requirements(selector), most, "requirements"):
+    if faults.too_many(path, requirements(selector), most, "requirements") or _many_values(faults, [selector], path):
         return
     labels(faults, selector.get("matchLabels") or {}, f"{path}.matchLabels")
     for here, expression in items(selector, "matchExpressions", f"{path}."):
         _expression(faults, expression, here, _LABEL_OPERATORS)
         for place, value in items(expression, "values", f"{here}."):
             faults.check(place, value, label_value)
+
+
+def _many_values(faults: Faults, selectors: Sequence[Obj], path: str) -> bool:
+    values = sum(len(e.get("values") or ()) for one in selectors for e in one.get("matchExpressions") or ())
+    return faults.too_many(path, values, MAX_VALUES, "values")
 
 
 def requirements(selector: Obj) -> int:
@@ -256,8 +261,7 @@ def node_selector_terms(faults: Faults, selector: Obj, path: str) -> None:
         faults.required(path, "must have at least one node selector term")
     if faults.too_many(path, sum(map(node_requirements, terms)), MAX_REQUIREMENTS, "requirements"):
         return
-    values = sum(len(e.get("values") or ()) for term in terms for e in term.get("matchExpressions") or ())
-    if faults.too_many(path, values, MAX_VALUES, "values"):
+    if _many_values(faults, terms, path):
         return
     for index, term in enumerate(terms):
         node_selector_term(faults, term, f"{path}[{index}]")

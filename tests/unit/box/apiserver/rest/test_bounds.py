@@ -170,6 +170,23 @@ async def test_large_objects_are_worked_on_outside_the_loop(api: Api, monkeypatc
         assert threads == {here}
 
 
+async def test_large_bodies_of_subresources_are_worked_on_outside_the_loop(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[bool] = set()
+
+    def fields(*arguments: Any) -> Any:
+        threads.add(threading.current_thread() is threading.main_thread())
+        return check(*arguments)
+
+    check = writes.check_fields
+    monkeypatch.setattr("tonnage.box.apiserver.rest.subresources.check_fields", fields)
+    await api.create("/api/v1/namespaces", {"metadata": {"name": "x"}})
+    many = {"metadata": {"name": "x", "finalizers": [f"a.b/c{n}" for n in range(10_000)]}}
+    await api.put("/api/v1/namespaces/x/finalize", many)
+    assert threads == {False}
+
+
 async def test_a_collection_is_deleted_some_objects_in_a_turn(api: Api) -> None:
     for n in range(500):
         await api.create(MAPS, {"metadata": {"name": f"x{n}"}})
