@@ -27,12 +27,14 @@ from deploy.image.build import build
 from tests.programs import absent, find
 
 from tonnage.ops.install import manifests
-from tonnage.ops.install.options import IMAGE, Installation, parse_version
+from tonnage.ops.install.options import IMAGE, Installation, parse_installed_issuer, parse_version
 
 if TYPE_CHECKING:
     from tests.e2e.machines import Machines
 
 Object = dict[str, Any]
+ISSUER = "internal"
+"""Of certificates, in `installed`."""
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 
 
@@ -181,7 +183,9 @@ def installed(control_plane: ControlPlane) -> ControlPlane:
 
 def install(control_plane: ControlPlane) -> ControlPlane:
     """Make tonnage's objects and wait until the policies are at work."""
-    text = manifests.render(Installation(kubernetes=release(), node={"flexvolume": "/usr/libexec/kubernetes/flex"}))
+    node = {"flexvolume": "/usr/libexec/kubernetes/flex"}
+    issuers = [parse_installed_issuer(f"{ISSUER}=internal-ca")]
+    text = manifests.render(Installation(kubernetes=release(), node=node, issuers=issuers))
     control_plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=text)
     probe = {
         "apiVersion": "v1",
