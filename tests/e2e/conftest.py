@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the API server said: the HTTP status and the object, or the Status."""
+    """What the API server said: the HTTP status, the object or the Status, and the Warning headers."""
 
     status: int
     body: Any
+    warnings: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
@@ -116,10 +118,10 @@ class ControlPlane:
         request = urllib.request.Request(self.server + path, data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60, context=context) as answer:
-                return Answer(answer.status, json.loads(answer.read()))
+                return Answer(answer.status, json.loads(answer.read()), _warnings(answer.headers))
         except urllib.error.HTTPError as failure:
             with failure:
-                return Answer(failure.code, json.loads(failure.read()))
+                return Answer(failure.code, json.loads(failure.read()), _warnings(failure.headers))
 
     def watched(self, path: str, since: str, *, seconds: int = 2) -> list[Any]:
         """What a watch tells within so many seconds, beginning after a resourceVersion."""
@@ -137,6 +139,10 @@ class ControlPlane:
             check=False,
             env={**os.environ, "HOME": str(self.folder)},
         )
+
+
+def _warnings(headers: Message) -> tuple[str, ...]:
+    return tuple(headers.get_all("Warning", ()))
 
 
 def as_list(*objects: Mapping[str, Any]) -> str:
