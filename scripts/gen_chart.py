@@ -28,6 +28,8 @@ WORDS: Mapping[str, str] = {
     "provisioners": 'include "tonnage.provisioners" $',
     "drivers": 'include "tonnage.drivers" $',
     "flexProvisioners": 'include "tonnage.flexProvisioners" $',
+    "issuerSigners": 'include "tonnage.issuerSigners" $',
+    "signers": 'include "tonnage.signers" $',
     "secrets": "$.Values.secrets | toJson",
     "lifecycleModes": 'ternary (list "Persistent" "Ephemeral") (list "Persistent") $.Values.inlineVolumes | toJson',
     "controllerReplicas": "$.Values.controller.replicas",

@@ -251,6 +251,7 @@ SUBJECTS = (
         ("tests/e2e/test_least_power.py", ("deploy", "ops/install"), 1),
         ("tests/e2e/test_node_groups.py", ("ops/install", "deploy"), 0.5),
         ("tests/e2e/test_policy_options.py", ("ops/install", "deploy"), 0.5),
+        ("tests/e2e/test_same_answers.py", ("box/apiserver",), 0.5),
         ("tests/e2e/test_scheduler.py", ("scheduler",), 1.5),
         ("tests/e2e/test_scoping.py", ("deploy/scope-policy.yaml", "node/watch_scope.py"), 0.5),
         ("tests/e2e/test_snapshot_controller.py", ("controller/snapshots", "node/snapshots"), 1),

@@ -74,6 +74,15 @@ class Nodes:
         }
         return self.plane.create(body)
 
+    def given(self, *claims: Any) -> None:
+        """Wait until Kubernetes has written the provisioner of claims; where a policy does, it is there at once."""
+
+        def all_have() -> bool:
+            found = [self.plane.get("-n", self.namespace, "pvc", claim["metadata"]["name"]) for claim in claims]
+            return all(names.STORAGE_PROVISIONER in claim["metadata"]["annotations"] for claim in found)
+
+        self.plane.until("claims are given to their provisioner", all_have)
+
     def volume(self, node: str, claim: Any = None, **more: Any) -> dict[str, Any]:
         """The body of a PersistentVolume as that node's agent would write it."""
         uid = claim["metadata"]["uid"] if claim else ""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tests.e2e.agents import SYSTEM, Nodes
-from tests.e2e.conftest import Answer
+from tests.e2e.conftest import ISSUER, Answer
+from tests.unit.inline.cert.makers import compatible, issue_request
 
 from tonnage.api import names
+from tonnage.inline.cert.issuers.remote import SIGNER_DOMAIN
 
 CLAIMS = "/api/v1/namespaces/power/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -18,6 +21,9 @@ CAPACITIES = f"/apis/storage.k8s.io/v1/namespaces/{SYSTEM}/csistoragecapacities"
 NODES = "/api/v1/nodes"
 APPLY = "application/apply-patch+yaml"
 EVENTS = "/api/v1/namespaces/power/events"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+UNCLASSED = "power-manual"
+"""A class name without an object."""
 LONG = f"power-{'x' * 60}.{'y' * 60}"
 
 
@@ -35,6 +41,8 @@ class World(Nodes):
         self.claims["pending"] = self.claim("pending")
         self.claims["pod-1"], self.claims["pod-2"] = self.pods_claim(self.mine), self.pods_claim(self.other)
         self.claims["long"] = self.claim("long", self.long)
+        self.claims["unclassed"] = self.claim("unclassed", self.mine, storageClassName=UNCLASSED)
+        self.claims["pod-unclassed"] = self.pods_claim(self.mine, UNCLASSED)
         for node, number in ((self.mine, 1), (self.other, 2)):
             self.plane.create(self.capacity(node, f"power-{number}"))
             had = self.claim(f"had-{number}", node)
@@ -46,6 +54,7 @@ class World(Nodes):
         self.plane.create(ours)
         for node, name in ((self.mine, "power-flex-mine"), (self.other, "power-flex-other")):
             self.plane.create(self.written(node, name))
+        self.given(self.claims["mine"], self.claims["pod-1"])
 
     def written(self, node: str, name: str) -> Any:
         """A PersistentVolume with a FlexVolume as a person writes it."""
@@ -54,13 +63,14 @@ class World(Nodes):
         body["metadata"] = {"name": name, "labels": {"people/own": "x"}}
         return body
 
-    def pods_claim(self, node: str) -> Any:
+    def pods_claim(self, node: str, class_name: str = "") -> Any:
         """A claim of an ephemeral volume; its pod waits for ever."""
+        name, more = (f"pods-{class_name}", {"storageClassName": class_name}) if class_name else (f"pods-{node}", {})
         waits = {"containers": [{"name": "c", "image": "none.invalid/none"}], "schedulerName": "nobody"}
-        head = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"waits-{node}", "namespace": self.namespace}}
+        head = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"waits-{name}", "namespace": self.namespace}}
         pod = self.plane.create({**head, "spec": waits})["metadata"]
         owner = {"apiVersion": "v1", "kind": "Pod", "name": pod["name"], "uid": pod["uid"], "controller": True}
-        return self.claim(f"pods-{node}", node, owners=[owner])
+        return self.claim(name, node, owners=[owner], **more)
 
     def try_(self, method: str, path: str, body: Any = None, *, node: str = "", query: str = "") -> Answer:
         """One request with the token of a node, by default our own."""
@@ -157,6 +167,14 @@ def make_event(change: Callable[[World, dict[str, Any]], Any]) -> Try:
         )
 
     return attempt
+
+
+def ask_signer(signer: str, usage: str = "client auth") -> Try:
+    """A request for a certificate, without making it."""
+    pem = issue_request(compatible()).request
+    spec = {"request": base64.b64encode(pem).decode(), "signerName": signer, "usages": ["digital signature", usage]}
+    head = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "power"}}
+    return lambda world: world.try_("POST", REQUESTS + DRY, {**head, "spec": spec})
 
 
 def secret(key: str) -> Try:
@@ -266,6 +284,7 @@ ALLOWED: dict[str, Try] = {
         EVENTS + DRY,
         w.event(w.mine, "power-e", {"kind": "PersistentVolumeClaim", "namespace": "power", "name": "mine"}),
     ),
+    "certificate of a pod": ask_signer(f"{SIGNER_DOMAIN}{ISSUER}"),
     "event of its node": lambda w: w.try_(
         "POST", f"/api/v1/namespaces/default/events{DRY}", w.event(w.mine, "power-n", {"kind": "Node", "name": w.mine})
     ),

@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,14 @@ from deploy.image.build import build
 from tests.programs import absent, find
 
 from tonnage.ops.install import manifests
-from tonnage.ops.install.options import IMAGE, Installation, parse_version
+from tonnage.ops.install.options import IMAGE, Installation, parse_installed_issuer, parse_version
 
 if TYPE_CHECKING:
     from tests.e2e.machines import Machines
 
 Object = dict[str, Any]
+ISSUER = "internal"
+"""Of certificates, in `installed`."""
 MERGE_PATCH, JSON_PATCH = "application/merge-patch+json", "application/json-patch+json"
 
 
@@ -45,10 +48,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the API server said: the HTTP status and the object, or the Status."""
+    """What the API server said: the HTTP status, the object or the Status, and the Warning headers."""
 
     status: int
     body: Any
+    warnings: tuple[str, ...] = ()
 
     @property
     def message(self) -> str:
@@ -114,10 +118,10 @@ class ControlPlane:
         request = urllib.request.Request(self.server + path, data, headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=60, context=context) as answer:
-                return Answer(answer.status, json.loads(answer.read()))
+                return Answer(answer.status, json.loads(answer.read()), _warnings(answer.headers))
         except urllib.error.HTTPError as failure:
             with failure:
-                return Answer(failure.code, json.loads(failure.read()))
+                return Answer(failure.code, json.loads(failure.read()), _warnings(failure.headers))
 
     def watched(self, path: str, since: str, *, seconds: int = 2) -> list[Any]:
         """What a watch tells within so many seconds, beginning after a resourceVersion."""
@@ -135,6 +139,10 @@ class ControlPlane:
             check=False,
             env={**os.environ, "HOME": str(self.folder)},
         )
+
+
+def _warnings(headers: Message) -> tuple[str, ...]:
+    return tuple(headers.get_all("Warning", ()))
 
 
 def as_list(*objects: Mapping[str, Any]) -> str:
@@ -181,7 +189,9 @@ def installed(control_plane: ControlPlane) -> ControlPlane:
 
 def install(control_plane: ControlPlane) -> ControlPlane:
     """Make tonnage's objects and wait until the policies are at work."""
-    text = manifests.render(Installation(kubernetes=release(), node={"flexvolume": "/usr/libexec/kubernetes/flex"}))
+    node = {"flexvolume": "/usr/libexec/kubernetes/flex"}
+    issuers = [parse_installed_issuer(f"{ISSUER}=internal-ca")]
+    text = manifests.render(Installation(kubernetes=release(), node=node, issuers=issuers))
     control_plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=text)
     probe = {
         "apiVersion": "v1",

@@ -10,11 +10,14 @@ from tests.e2e.attempts import (
     FLEX_CLASS,
     GIVEN_BACK,
     NODES,
+    REQUESTS,
+    UNCLASSED,
     VOLUMES,
     Try,
     affinity,
     apply,
     as_flexvolume,
+    ask_signer,
     create_volume,
     delete,
     make_capacity,
@@ -45,6 +48,8 @@ IMMUTABLE = "is immutable"
 """For everybody: the API server says so before any policy is asked."""
 OWN_NAME = "in its own name only"
 NO_SECRET = "may not name a secret"
+NOT_GIVEN = "given to no driver of ours"
+NO_SIGNER = "asks no signer"
 
 NEWER = frozenset({"free volume's attributes", "own claim's attributes class"})
 """Of fields that servers before 1.34 drop: the write then changes nothing."""
@@ -348,6 +353,14 @@ REFUSED: dict[str, tuple[str, Try]] = {
     "another's pod's claim deleted": (NOT_SENT, delete(f"{CLAIMS}/pods-power-2")),
     "waiting claim deleted": (f"{NOT_SENT}|{NOT_A_PODS}", delete(f"{CLAIMS}/pending")),
     "own claim deleted that is no pod's": (NOT_A_PODS, delete(f"{CLAIMS}/mine")),
+    "claim of a class name without an object deleted": (NOT_GIVEN, delete(f"{CLAIMS}/unclassed")),
+    "pod's claim of a class name without an object deleted": (NOT_GIVEN, delete(f"{CLAIMS}/pods-{UNCLASSED}")),
+    "claim of a class name without an object bound": (
+        NOT_GIVEN,
+        patch(
+            f"{CLAIMS}/unclassed", lambda w: {"spec": {"volumeName": f"pvc-{w.claims['unclassed']['metadata']['uid']}"}}
+        ),
+    ),
     "all claims": (RBAC, delete(CLAIMS)),
     "a claim made": (RBAC, lambda w: w.try_("POST", CLAIMS, {"metadata": {"name": "new"}, "spec": {}})),
     "own claim sent elsewhere": (
@@ -526,6 +539,13 @@ REFUSED: dict[str, tuple[str, Try]] = {
         make_event(lambda w, b: b.update(involvedObject={"kind": "Node", "namespace": "power", "name": w.other})),
     ),
     "event removed": (RBAC, delete(f"{EVENTS}/any")),
+    # Certificates
+    "certificate of a client of the API server": (NO_SIGNER, ask_signer("kubernetes.io/kube-apiserver-client")),
+    "certificate of a kubelet": (NO_SIGNER, ask_signer("kubernetes.io/kube-apiserver-client-kubelet")),
+    "certificate of another issuer": (NO_SIGNER, ask_signer("tonnage.dev/other")),
+    "certificate of a signer of others": (NO_SIGNER, ask_signer("example.com/internal", "server auth")),
+    "certificate approved": (RBAC, patch(f"{REQUESTS}/any/approval", {"status": {}})),
+    "certificate signed": (RBAC, patch(f"{REQUESTS}/any/status", {"status": {}})),
     # Whatever else
     "a secret read": (RBAC, lambda w: w.try_("GET", "/api/v1/namespaces/kube-system/secrets/any")),
     "all secrets": (RBAC, lambda w: w.try_("GET", "/api/v1/secrets")),

@@ -30,6 +30,7 @@ from tonnage.api.kinds import POD_CERTIFICATE_REQUESTS
 from tonnage.controller.app import controller_process
 from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.config import ControllerConfig, SigningConfig
+from tonnage.errors import UnavailableError
 from tonnage.inline.base import InlinePod
 from tonnage.inline.cert.attributes import OURS
 from tonnage.inline.cert.authority import CertificateAuthority, make_authority, read_certificates, secret_data
@@ -256,7 +257,7 @@ async def test_an_agent_has_certificates_of_its_own_pods_only(
         token = plane.kubectl("-n", SYSTEM, "create", "token", "tonnage-node").strip()
         async with client(plane, token) as kube:
             unbound = SigningRequestIssuer(kube, "tonnage.dev/internal", RealClock(), patience=60)
-            with pytest.raises(CertificateDeniedError, match="is not on the node that asks"):
+            with pytest.raises(UnavailableError, match="bound to no pod"):
                 await unbound.issue(asked(pod, "unbound"))
 
 
@@ -292,7 +293,8 @@ def test_the_controller_attests_for_its_own_signers_only(plane: ControlPlane, no
     token = plane.kubectl("-n", SYSTEM, "create", "token", "tonnage-controller").strip()
     root = make_authority("x", RealClock().time()).roots.decode()
     for signer, name, status in (
-        ("tonnage.dev/other", "tonnage.dev:other:v1", 201),
+        ("tonnage.dev/internal", "tonnage.dev:internal:v2", 201),
+        ("tonnage.dev/other", "tonnage.dev:other:v1", 403),
         ("kubernetes.io/kubelet-serving", "kubernetes.io:kubelet-serving:v9", 403),
     ):
         body = {

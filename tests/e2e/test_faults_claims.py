@@ -96,7 +96,7 @@ def test_claim_deleted_while_its_volume_is_made(nodes: Nodes, slow_driver: tuple
     until(
         plane,
         "the volume was deleted",
-        lambda: f"unwanted volume deleted volume=scratch/pvc-{uid}" in made.program.said(),
+        lambda: f"pvc-{uid} " in _taken_back(made),
     )
     assert made.files(uid) == []
     assert plane.send("GET", volume_path(uid)).status == 404
@@ -139,7 +139,7 @@ def test_claim_deleted_and_its_driver_killed_while_its_volume_is_made(
 
 
 def _taken_back(made: Agent) -> str:
-    return "\n".join(line for line in made.program.said().splitlines() if "unwanted volume deleted" in line)
+    return "\n".join(line for line in made.program.said().splitlines() if "deleted what=volume" in line)
 
 
 # Sizes that nobody can have

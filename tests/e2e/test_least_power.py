@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from tests.e2e import snapshot_attempts as snapshots
-from tests.e2e.agents import SYSTEM
-from tests.e2e.attempts import ALLOWED, CLAIMS, FLEX_CLASS, VOLUMES, World
+from tests.e2e.agents import CLASS, SYSTEM
+from tests.e2e.attempts import ALLOWED, CLAIMS, FLEX_CLASS, UNCLASSED, VOLUMES, World
 from tests.e2e.conftest import Answer, ControlPlane
 from tests.e2e.processes import until
 from tests.e2e.refusals import IMMUTABLE, NEWER, REFUSED
@@ -17,6 +17,8 @@ from tests.e2e.refusals import IMMUTABLE, NEWER, REFUSED
 from tonnage.api import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+ATTRACTED = {"free": UNCLASSED, "foreign": "power-late", "loose": "", "early": CLASS}
+"""Claims that wait, and their classes: without an object, of another driver, none, and ours before a node is selected."""
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +27,8 @@ def world(installed: ControlPlane) -> Iterator[World]:
     installed.kubectl("create", "namespace", "power")
     other = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "power-other"}}
     installed.apply({**other, "provisioner": "csi.example.com"})
+    late = {**other, "metadata": {"name": "power-late"}, "volumeBindingMode": "WaitForFirstConsumer"}
+    installed.apply({**late, "provisioner": "csi.example.com"})
     flex = {**other, "metadata": {"name": FLEX_CLASS}, "provisioner": "tonnage.dev/flex-provisioner"}
     installed.apply(flex)
     made = World(installed, "power", "power")
@@ -33,7 +37,7 @@ def world(installed: ControlPlane) -> Iterator[World]:
     yield made
     snapshots.remove_contents(made)
     made.remove()
-    installed.kubectl("delete", "storageclass", "power-other", FLEX_CLASS)
+    installed.kubectl("delete", "storageclass", "power-other", "power-late", FLEX_CLASS)
     installed.kubectl("delete", "namespace", "power", "--wait=false")
     for volume in installed.get("pv")["items"]:
         name = volume["metadata"]["name"]
@@ -84,7 +88,28 @@ def test_policies_compile_clean(installed: ControlPlane) -> None:
         return [policy.get("status", {}).get("typeChecking") for policy in found]
 
     installed.until("types are checked", lambda: None not in checked())
-    assert checked() == [{}] * 6
+    assert checked() == [{}] * 8
+
+
+def test_no_waiting_claim_is_attracted_that_no_provisioner_was_asked_for(world: World) -> None:
+    """Kubernetes does not compare the classes of a claim and of the volume that names it."""
+    plane = world.plane
+    pending = {name: world.claim(name, storageClassName=kind) for name, kind in ATTRACTED.items()}
+    for claim in pending.values():
+        made = world.try_("POST", VOLUMES, world.volume(world.mine, claim))
+        assert made.status == 201, "no policy sees its claim"
+
+    def phases(kind: str) -> set[str]:
+        which = [c["metadata"]["name"] if kind == "pvc" else f"pvc-{c['metadata']['uid']}" for c in pending.values()]
+        space = ["-n", "power"] if kind == "pvc" else []
+        return {plane.get(*space, kind, name)["status"]["phase"] for name in which}
+
+    plane.until("the PV controller binds", lambda: phases("pv") == {"Bound"})
+    for name, claim in pending.items():
+        bind = {"spec": {"volumeName": f"pvc-{claim['metadata']['uid']}"}}
+        refused = plane.send("PATCH", f"{CLAIMS}/{name}", bind)
+        assert (refused.status, "that a provisioner was asked for" in refused.message) == (403, True), refused.body
+    assert phases("pvc") == {"Pending"}
 
 
 def test_a_claim_asks_for_more_only_where_its_class_lets_it(world: World) -> None:

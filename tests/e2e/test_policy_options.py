@@ -88,6 +88,6 @@ def test_volume_of_a_served_driver(nodes: Nodes) -> None:
 @pytest.mark.parametrize(("storage_class", "status"), [("options-back", 200), ("tonnage-scratch", 403)])
 def test_plain_claim_given_back_where_its_class_says_so(storage_class: str, status: int, nodes: Nodes) -> None:
     node = nodes.name(1)
-    nodes.claim(f"back-{status}", node, storageClassName=storage_class)
+    nodes.given(nodes.claim(f"back-{status}", node, storageClassName=storage_class))
     answer = nodes.plane.send("DELETE", f"{CLAIMS}/back-{status}?dryRun=All", token=nodes.tokens[node])
     assert answer.status == status, answer.body

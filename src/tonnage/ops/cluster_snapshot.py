@@ -34,6 +34,8 @@ AGENT_POLICIES = (
     "tonnage-agent-volumes",
     "tonnage-agent-snapshots",
     "tonnage-agent-capacity",
+    "tonnage-agent-certificates",
+    "tonnage-agent-bindings",
     "tonnage-agent-classes",
 )
 MOST_EVENTS = 50

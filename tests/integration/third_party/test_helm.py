@@ -13,7 +13,7 @@ import yaml
 from scripts.gen_chart import CHART
 
 from tonnage.ops.install.manifests import render
-from tonnage.ops.install.options import Class, Installation
+from tonnage.ops.install.options import Class, Installation, parse_installed_issuer
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 pytestmark = [pytest.mark.real, pytest.mark.programs]
@@ -221,6 +221,20 @@ def test_same_objects(name: str, template: Template) -> None:
     assert theirs.keys() == ours.keys()
     for key, obj in ours.items():
         assert theirs[key] == obj, key
+
+
+def test_signers_of_certificates(template: Template) -> None:
+    """All that names them; the controller's volumes have other names in the chart."""
+    inline = ["cert,issuers=a=csr:example.com/b;b=ca;*=csr:example.com/a"]
+    issuers = {"internal": {"secret": "x"}, "edge": {"secret": "y"}}
+    ended = template({"inlineDrivers": inline, "controller": {"certificateIssuers": issuers}})
+    chosen = [parse_installed_issuer(text) for text in ("internal=x", "edge=y")]
+    ours, theirs = objects(render(Installation(node={"inline": inline}, issuers=chosen))), objects(ended.stdout)
+    for kind, name in (
+        ("ClusterRole", "tonnage-controller-certificates"),
+        ("ValidatingAdmissionPolicy", "tonnage-agent-certificates"),
+    ):
+        assert theirs[kind, "", name] == ours[kind, "", name]
 
 
 def test_comments_are_there_too(template: Template) -> None:

@@ -65,6 +65,23 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
+{{- define "tonnage.issuerSigners" -}}
+{{- $found := list }}
+{{- range $name := keys .Values.controller.certificateIssuers | sortAlpha }}
+{{- $found = append $found (printf "tonnage.dev/%s" $name) }}
+{{- end }}
+{{- $found | toJson }}
+{{- end }}
+
+{{- define "tonnage.signers" -}}
+{{- $ours := include "tonnage.issuerSigners" . | fromJsonArray }}
+{{- $others := list }}
+{{- range $target := regexFindAll "=csr:[^,;]+" (join "," .Values.inlineDrivers) -1 }}
+{{- $others = append $others (trimPrefix "=csr:" $target) }}
+{{- end }}
+{{- concat $ours ($others | uniq | sortAlpha) | uniq | toJson }}
+{{- end }}
+
 {{- define "tonnage.controllerAttaches" -}}
 {{- range .Values.controller.attachEndpoints }}
 - --attach-endpoint={{ . }}

@@ -20,6 +20,8 @@ from tonnage import __version__
 from tonnage.aio.clock import RealClock
 from tonnage.api import names
 from tonnage.controller.config import parse_endpoints
+from tonnage.inline.cert.issuers.remote import SIGNER_DOMAIN
+from tonnage.inline.cert.issuers.table import CSR, parse_targets
 from tonnage.node.inline import sources
 from tonnage.node.inline.config import parse_inlines
 from tonnage.ops.install.options import (
@@ -137,6 +139,7 @@ def _common(chosen: Installation) -> Values:
         "metricsPort": str(METRICS_PORT),
         "runbooks": RUNBOOKS,
         **_driver_values(chosen),
+        **_signer_values(chosen),
         "secrets": _cel({namespace: list(found) for namespace, found in chosen.secrets.items()}),
         "labels": _yaml(labels),
         "tolerations": _yaml(_EVERYWHERE),
@@ -184,6 +187,15 @@ def _driver_values(chosen: Installation) -> Values:
         "flexProvisioners": _cel(flex),
         "controllerDrivers": _yaml([f"--driver={name}={key}" for name, key in sorted(provisioners.items())]),
     }
+
+
+def _signer_values(chosen: Installation) -> Values:
+    """Signers that agents may ask, and those of them that the controller signs for. Raises InvalidError."""
+    ours = sorted(f"{SIGNER_DOMAIN}{issuer.name}" for issuer in chosen.issuers)
+    configs = parse_inlines(chosen.node.get("inline", ()))
+    targets = [parse_targets(found.split(";")) for one in configs if (found := one.options.get("issuers", ""))]
+    others = sorted({target.where for found in targets for target in found.values() if target.kind == CSR} - {*ours})
+    return {"issuerSigners": _cel(ours), "signers": _cel([*ours, *others])}
 
 
 def _controller_user(chosen: Installation) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tonnage.node.config import driver
 from tonnage.node.config import node as config_node
 from tonnage.node.config.node import NODE_FILE
 from tonnage.ops.install.manifests import METRICS_PORT, PARTS, render, template
-from tonnage.ops.install.options import Class, Installation
+from tonnage.ops.install.options import Class, Installation, parse_installed_issuer
 from tonnage.pools import config as pool_config
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
@@ -250,6 +250,23 @@ def test_each_rule_says_why(file: str) -> None:
     rules = [number for number, line in enumerate(lines) if line.startswith("  - apiGroups:")]
     assert rules
     assert [lines[n] for n in rules if not lines[n - 1].startswith("  # ")] == []
+
+
+def test_signers_are_listed_one_by_one() -> None:
+    """Agents may ask those of the issuers and of the nodes' file; the controller signs for its issuers only."""
+    inline = ["cert,issuers=a=csr:example.com/a;b=ca;*=csr:tonnage.dev/internal", "node-labels"]
+    issuers = [parse_installed_issuer(f"{name}=secret-{name}") for name in ("internal", "edge")]
+    found = objects(Installation(node={"inline": inline}, issuers=issuers))
+    ours = ["tonnage.dev/edge", "tonnage.dev/internal"]
+    rules = found["ClusterRole", "tonnage-controller-certificates"]["rules"]
+    assert [rule["resourceNames"] for rule in rules if rule["resources"] == ["signers"]] == [ours]
+
+    def asked(objects: Objects) -> str:
+        validations = objects["ValidatingAdmissionPolicy", "tonnage-agent-certificates"]["spec"]["validations"]
+        return str(validations[-1]["expression"].partition(" in ")[2])
+
+    assert json.loads(asked(found)) == [*ours, "example.com/a"]
+    assert json.loads(asked(objects(Installation()))) == []
 
 
 def test_older_clusters_have_no_policies() -> None:

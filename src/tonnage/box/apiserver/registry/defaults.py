@@ -26,6 +26,7 @@ _JOB: Mapping[str, str | int] = {
 _RBAC = "rbac.authorization.k8s.io"
 _HISTORY = 10
 _QUARTER = "25%"
+_STATUS_LISTS = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 
 
@@ -43,6 +44,20 @@ def pod(obj: Obj) -> None:
     for word, _, container in containers(spec):
         if word != "ephemeralContainers":
             _requests(container["resources"])
+    _pod_times(obj.get("status") or {})
+
+
+def _pod_times(status: Obj) -> None:
+    """Times that Kubernetes prints also where they are not known."""
+    times(status, "lastProbeTime", "lastTransitionTime")
+    for word in _STATUS_LISTS:
+        for container in status.get(word) or ():
+            for state in (container.get("state") or {}, container.get("lastState") or {}):
+                if "running" in state:
+                    state["running"].setdefault("startedAt", None)
+                if "terminated" in state:
+                    state["terminated"].setdefault("startedAt", None)
+                    state["terminated"].setdefault("finishedAt", None)
 
 
 def pod_spec(spec: Obj) -> None:
@@ -122,6 +137,7 @@ def _volume(volume: Obj) -> None:
         volume["hostPath"].setdefault("type", "")
     template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
     if template is not None:
+        template.setdefault("metadata", {})
         template.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
     if "image" in volume and "pullPolicy" not in volume["image"]:
         volume["image"]["pullPolicy"] = _pull_policy(volume["image"].get("reference", ""))
@@ -140,6 +156,14 @@ def claim(obj: Obj) -> None:
     """PersistentVolumeClaim."""
     obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
     obj.setdefault("status", {}).setdefault("phase", "Pending")
+    times(obj["status"], "lastProbeTime", "lastTransitionTime")
+
+
+def times(status: Obj, *words: str) -> None:
+    """Times of conditions, which Kubernetes prints also where they are not known."""
+    for condition in status.get("conditions") or ():
+        for word in words:
+            condition.setdefault(word, None)
 
 
 def volume(obj: Obj) -> None:

@@ -17,7 +17,7 @@ from tonnage.box.apiserver.printers import rbac as printers_rbac
 from tonnage.box.apiserver.printers import snapshot as printers_snapshot
 from tonnage.box.apiserver.printers import workloads as printers
 from tonnage.box.apiserver.printers.table import Column, dig
-from tonnage.box.apiserver.registry import defaults, definitions, size_warnings, stored_kinds, strategy
+from tonnage.box.apiserver.registry import defaults, definitions, stored_kinds, strategy, warnings
 from tonnage.box.apiserver.request import event_versions
 from tonnage.box.apiserver.request.resource import Default, Resource, Validate, nothing
 from tonnage.box.apiserver.storage.store import Obj
@@ -106,13 +106,13 @@ EVENTS_NEW = Kind("events.k8s.io", "Event", "events", PartialObject, short=("ev"
 _STATUS: dict[str, Any] = {"subresources": frozenset({"status"})}
 _OWN_STATUS: dict[str, Any] = _STATUS | {"prepare": strategy.without_status}
 """Kinds whose status is written by its owner, later."""
-_WORKLOAD: dict[str, Any] = _OWN_STATUS | {"categories": ("all",), "warn": size_warnings.template}
+_WORKLOAD: dict[str, Any] = _OWN_STATUS | {"categories": ("all",), "warn": warnings.template}
 _SCALED: dict[str, Any] = _WORKLOAD | {"subresources": frozenset({"status", "scale"})}
-_STATEFUL: dict[str, Any] = _SCALED | {"warn": size_warnings.stateful_set}
-_CLAIM: dict[str, Any] = _STATUS | {"admit": plugins.claim, "prepare": strategy.claim, "warn": size_warnings.claim}
-_VOLUME: dict[str, Any] = _STATUS | {"admit": plugins.volume, "prepare": strategy.volume}
+_STATEFUL: dict[str, Any] = _SCALED | {"warn": warnings.stateful_set}
+_CLAIM: dict[str, Any] = _STATUS | {"admit": plugins.claim, "prepare": strategy.claim, "warn": warnings.claim}
+_VOLUME: dict[str, Any] = _STATUS | {"admit": plugins.volume, "prepare": strategy.volume, "warn": warnings.volume}
 _JOB: dict[str, Any] = _WORKLOAD | {"prepare": strategy.job}
-_CRON_JOB: dict[str, Any] = _WORKLOAD | {"warn": size_warnings.cron_job}
+_CRON_JOB: dict[str, Any] = _WORKLOAD | {"warn": warnings.cron_job}
 _ROWS: tuple[Resource, ...] = (
     _row(
         kinds.NAMESPACES,
@@ -135,7 +135,7 @@ _ROWS: tuple[Resource, ...] = (
         categories=("all",),
         admit=plugins.pod,
         prepare=strategy.pod,
-        warn=size_warnings.pod,
+        warn=warnings.pod,
         fields=_pod_fields,
         graceful=True,
     ),
@@ -181,7 +181,13 @@ _ROWS: tuple[Resource, ...] = (
     ),
     _row(kinds.RESOURCE_QUOTAS, cluster.resource_quota, core.RESOURCE_QUOTA, **_OWN_STATUS),
     _row(kinds.LIMIT_RANGES, cluster.limit_range, default=defaults.limit_range),
-    _row(kinds.STORAGE_CLASSES, storage.storage_class, core.STORAGE_CLASS, defaults.storage_class),
+    _row(
+        kinds.STORAGE_CLASSES,
+        storage.storage_class,
+        core.STORAGE_CLASS,
+        defaults.storage_class,
+        warn=warnings.storage_class,
+    ),
     _row(kinds.CSI_DRIVERS, storage.csi_driver, core.CSI_DRIVER, defaults.csi_driver),
     _row(kinds.CSI_NODES, storage.csi_node, core.CSI_NODE),
     _row(kinds.CAPACITIES, storage.capacity, core.CAPACITY),

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from tonnage.aio.clock import Clock, rfc3339
 from tonnage.api import names
+from tonnage.api.kinds import Kind
 from tonnage.box.apiserver.request.errors import bad_request, invalid, wrong_precondition
 from tonnage.box.apiserver.request.options import DeleteOptions
 from tonnage.box.apiserver.request.resource import Resource
@@ -102,7 +103,7 @@ def begin(obj: Obj, resource: Resource, namespace: str, stamps: Stamps) -> str:
         meta.pop("namespace", None)
     if not meta.get("name"):
         meta["name"] = _generated(meta, resource, stamps)
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink", "generation"):
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "selfLink"):
         meta.pop(name, None)
     meta["uid"] = stamps.uid()
     meta["creationTimestamp"] = stamps.now()
@@ -119,10 +120,33 @@ def _generated(meta: Mapping[str, Any], resource: Resource, stamps: Stamps) -> s
     return str(base)[:_MAX_GENERATED_BASE] + stamps.suffix()
 
 
-def first_generation(obj: Obj) -> None:
-    """Begin counting changes of spec, for kinds that have one."""
-    if "spec" in obj:
+_COUNTED: Mapping[str, frozenset[str]] = {
+    "": frozenset({"Pod", "PodTemplate", "ReplicationController"}),
+    "apiextensions.k8s.io": frozenset({"CustomResourceDefinition"}),
+    "apps": frozenset({"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"}),
+    "batch": frozenset({"CronJob", "Job"}),
+    "discovery.k8s.io": frozenset({"EndpointSlice"}),
+    "networking.k8s.io": frozenset({"Ingress", "IngressClass", "NetworkPolicy"}),
+    "policy": frozenset({"PodDisruptionBudget"}),
+    "scheduling.k8s.io": frozenset({"PriorityClass"}),
+}
+"""Group -> kinds of which Kubernetes counts the changes. It also counts those of all custom resources."""
+_CUSTOM = frozenset({"cert-manager.io", "groupsnapshot.storage.k8s.io", "snapshot.storage.k8s.io", "tonnage.dev"})
+_ALSO_COUNTED = {"Deployment": "annotations", "EndpointSlice": "labels"}
+"""Kind -> the part of its metadata of which changes count, too."""
+
+
+def is_counted(kind: Kind[Any]) -> bool:
+    """Whether metadata.generation of its objects begins with 1."""
+    return kind.group in _CUSTOM or kind.kind in _COUNTED.get(kind.group, ())
+
+
+def first_generation(obj: Obj, kind: Kind[Any]) -> None:
+    """Begin to count changes. What a client sent stays where Kubernetes does not count."""
+    if is_counted(kind):
         obj["metadata"]["generation"] = 1
+    elif not obj["metadata"].get("generation"):
+        obj["metadata"].pop("generation", None)
 
 
 def _tidy(meta: dict[str, Any]) -> None:
@@ -201,13 +225,15 @@ def _only_ephemeral_containers(new: Obj, old: Obj) -> None:
         new["spec"]["ephemeralContainers"] = added
 
 
-def count_generation(new: Obj, old: Obj) -> None:
-    """Increment metadata.generation when anything besides metadata and status changes."""
-    generation = old["metadata"].get("generation")
-    if generation is None:
+def count_generation(new: Obj, old: Obj, kind: Kind[Any]) -> None:
+    """Increment metadata.generation when anything besides metadata and status changes, if that counts."""
+    if not is_counted(kind) and kind.kind != "CSIDriver":  # counted from its first change on
         return
     changed = any(new.get(member) != old.get(member) for member in {*new, *old} - {"metadata", "status"})
-    new["metadata"]["generation"] = generation + 1 if changed else generation
+    if part := _ALSO_COUNTED.get(kind.kind):
+        changed = changed or (new["metadata"].get(part) or {}) != (old["metadata"].get(part) or {})
+    if changed:
+        new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
 def held(obj: Obj) -> bool:
@@ -238,19 +264,27 @@ def delete(obj: Obj, options: DeleteOptions, resource: Resource, stamps: Stamps)
         shorten = options.grace is not None or not resource.graceful
         grace = min(grace, pending) if shorten else pending
     if not grace and not held(obj):
-        if not already:
+        if not already and resource.graceful:
             meta["deletionTimestamp"] = stamps.now()
-        meta["deletionGracePeriodSeconds"] = 0
+            _count_deletion(meta)
+        if already or resource.graceful:
+            meta["deletionGracePeriodSeconds"] = 0
         return "remove"
     if not already or grace != (before[1] or 0):
         meta["deletionTimestamp"] = stamps.now(grace)
     meta["deletionGracePeriodSeconds"] = grace
-    if not already and "generation" in meta:
-        meta["generation"] += 1
+    if not already:
+        _count_deletion(meta)
     if obj["kind"] == "Namespace":
         obj.setdefault("status", {})["phase"] = "Terminating"
     after = (meta["deletionTimestamp"], meta["deletionGracePeriodSeconds"], list(meta.get("finalizers", [])))
     return "wait" if after == before else "mark"
+
+
+def _count_deletion(meta: dict[str, Any]) -> None:
+    """Count the mark as a change: controllers do other things with the object from now on."""
+    if meta.get("generation"):
+        meta["generation"] += 1
 
 
 def _grace(obj: Obj, options: DeleteOptions) -> int:

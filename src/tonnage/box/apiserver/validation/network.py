@@ -37,6 +37,16 @@ def address(text: str) -> Sequence[str]:
     return ()
 
 
+def pod_address(text: str) -> Sequence[str]:
+    """Fault of an IP address of a pod's field: one that some programs read in another way, too."""
+    if faults := address(text):
+        is_padded = re.fullmatch(r"\d{1,3}(\.\d{1,3}){3}", text) and all(int(part) < 256 for part in text.split("."))
+        return ("must not have leading 0s",) if is_padded else faults
+    found = ipaddress.ip_address(text)
+    is_mapped = isinstance(found, ipaddress.IPv6Address) and found.ipv4_mapped is not None
+    return ("must not be an IPv4-mapped IPv6 address",) if is_mapped else ()
+
+
 def network(text: str) -> Sequence[str]:
     """Fault of a range of addresses."""
     try:

@@ -20,6 +20,14 @@ _HOST_PATH_TYPES = (
 _SECRETS = (
     "controllerPublishSecretRef", "controllerExpandSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef",
 )  # fmt: skip
+_MOUNT_OPTIONS = "volume.beta.kubernetes.io/mount-options"
+_WITH_MOUNT_OPTIONS = frozenset(
+    {
+        "awsElasticBlockStore", "azureDisk", "azureFile", "cephfs", "cinder", "gcePersistentDisk", "glusterfs", "iscsi",
+        "nfs", "photonPersistentDisk", "quobyte", "rbd", "vsphereVolume",
+    }
+)  # fmt: skip
+"""Sources that may have that annotation."""
 _COMMON = frozenset(
     {
         "accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
@@ -36,6 +44,10 @@ def sources(spec: Obj) -> list[str]:
 @kind_rules(whole=True)
 def validate(faults: Faults, new: Obj, old: Obj | None) -> None:
     """PersistentVolume."""
+    notes = new["metadata"].get("annotations") or {}
+    if old is None and _MOUNT_OPTIONS in notes and not _WITH_MOUNT_OPTIONS & new["spec"].keys():
+        where = f"metadata.annotations.{_MOUNT_OPTIONS}"
+        faults.forbidden(where, "may not specify mount options for this volume type")
     if old is None or new["spec"] != old["spec"]:
         volume_spec(faults, new["spec"], "spec", inline=False)
         if old is not None:

@@ -9,8 +9,9 @@ import msgspec
 
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation.containers import containers, user_ids
-from tonnage.box.apiserver.validation.field_errors import Faults, difference
+from tonnage.box.apiserver.validation.field_errors import Faults, difference, items
 from tonnage.box.apiserver.validation.meta import annotation_map, dns_label, dns_subdomain, kind_rules, labels
+from tonnage.box.apiserver.validation.network import pod_address
 from tonnage.box.apiserver.validation.scheduling import added_tolerations, removed_gates, scheduling
 from tonnage.box.apiserver.validation.volumes import volumes
 
@@ -43,6 +44,8 @@ def validate(faults: Faults, new: Obj, old: Obj | None) -> None:
     """Pod. Writes of a subresource (status, binding ...) preserve the spec, so only metadata is checked."""
     if old is None or new["spec"] != old["spec"]:
         _spec(faults, new)
+        for path, alias in items(new["spec"], "hostAliases", "spec.") if old is None else ():
+            faults.check(f"{path}.ip", alias.get("ip", ""), pod_address)
         if old is None and new["spec"].get("ephemeralContainers"):
             faults.forbidden("spec.ephemeralContainers", "cannot be set on create")
         if old is not None:

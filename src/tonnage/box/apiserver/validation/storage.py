@@ -23,10 +23,7 @@ _LIFECYCLES = ("Persistent", "Ephemeral")
 def storage_class(faults: Faults, new: Obj, old: Obj | None) -> None:
     """StorageClass: what volumes are made by may not change, who may mount and grow them may."""
     if old is not None:
-        for field in ("parameters", "provisioner", "reclaimPolicy"):
-            if new.get(field) != old.get(field):
-                faults.forbidden(field, f"updates to {field} are forbidden.")
-        faults.fixed("", new, old, "volumeBindingMode")
+        faults.fixed("", new, old, "parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
         return
     faults.name("provisioner", new.get("provisioner"), lambda name: qualified_name(name.lower()))
     _parameters(faults, new.get("parameters") or {})

@@ -71,7 +71,7 @@ def test_requests_follow_limits() -> None:
         ),
         pytest.param(
             {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
-            {"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {"volumeMode": "Filesystem"}}}},
+            {"name": "v", "ephemeral": {"volumeClaimTemplate": {"metadata": {}, "spec": {"volumeMode": "Filesystem"}}}},
             id="template of a claim",
         ),
         pytest.param(

@@ -23,9 +23,10 @@ class TestStrategy:
         assert new["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
 
     def test_a_gated_pod_says_that_it_is_not_scheduled(self) -> None:
-        new: Obj = {"spec": {"schedulingGates": [{"name": "g"}]}}
+        new: Obj = {"metadata": {"creationTimestamp": "now"}, "spec": {"schedulingGates": [{"name": "g"}]}}
         strategy.pod(new, None)
-        assert new["status"]["conditions"][0]["reason"] == "SchedulingGated"
+        condition = new["status"]["conditions"][0]
+        assert (condition["reason"], condition["lastTransitionTime"]) == ("SchedulingGated", "now")
 
     def test_a_claim_cannot_be_made_bound(self) -> None:
         new: Obj = {"spec": {}, "status": {"phase": "Bound"}}

@@ -55,13 +55,36 @@ async def test_spec_and_status_are_written_apart(api: Api) -> None:
 
 
 async def test_generation_counts_changes_of_spec(api: Api) -> None:
-    nodes = "/api/v1/nodes"
-    made = await api.create(nodes, {"metadata": {"name": "n"}, "spec": {"unschedulable": True}})
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    made = await api.create(budgets, {"metadata": {"name": "n"}, "spec": {"minAvailable": 1}})
     assert made["metadata"]["generation"] == 1
-    labelled = await api.patch(f"{nodes}/n", {"metadata": {"labels": {"a": "b"}, "generation": 7}})
+    labelled = await api.patch(f"{budgets}/n", {"metadata": {"labels": {"a": "b"}, "generation": 7}})
     assert labelled["metadata"]["generation"] == 1
-    changed = await api.patch(f"{nodes}/n", {"spec": {"unschedulable": None}})
+    changed = await api.patch(f"{budgets}/n", {"spec": {"minAvailable": 2}})
     assert changed["metadata"]["generation"] == 2
+
+
+async def test_changes_are_counted_of_the_kinds_of_which_kubernetes_counts_them(api: Api) -> None:
+    nodes, drivers = "/api/v1/nodes", "/apis/storage.k8s.io/v1/csidrivers"
+    made = await api.create(nodes, {"metadata": {"name": "n", "generation": 7}, "spec": {"unschedulable": True}})
+    changed = await api.patch(f"{nodes}/n", {"spec": {"unschedulable": None}})
+    assert [obj["metadata"]["generation"] for obj in (made, changed)] == [7, 7], "what a client sent, as it is"
+    driver = await api.create(drivers, {"metadata": {"name": "d"}, "spec": {}})
+    assert "generation" not in driver["metadata"]
+    changed = await api.patch(f"{drivers}/d", {"spec": {"requiresRepublish": True}})
+    assert changed["metadata"]["generation"] == 1
+    contents = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses"
+    custom = {"metadata": {"name": "c"}, "driver": "x.io", "deletionPolicy": "Delete"}
+    assert (await api.create(contents, custom))["metadata"]["generation"] == 1
+
+
+async def test_the_answer_to_a_deletion_is_the_object_or_a_status(api: Api) -> None:
+    classes = "/apis/storage.k8s.io/v1/storageclasses"
+    await api.create(classes, {"metadata": {"name": "c"}, "provisioner": "x.io/y"})
+    await api.create(MAPS, config())
+    gone, told = await api.delete(f"{classes}/c"), await api.delete(f"{MAPS}/x")
+    assert (gone["kind"], "deletionTimestamp" in gone["metadata"]) == ("StorageClass", False)
+    assert (told["kind"], told["status"]) == ("Status", "Success")
 
 
 async def test_finalizers_hold_an_object(api: Api) -> None:

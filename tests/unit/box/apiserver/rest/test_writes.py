@@ -106,7 +106,9 @@ async def test_patches_leave_no_nulls(api: Api) -> None:
     patched = await api.patch(
         f"{PODS}/p/status", {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": None}]}}
     )
-    assert patched["status"]["conditions"] == [{"type": "Ready", "status": "True"}]
+    assert patched["status"]["conditions"] == [
+        {"type": "Ready", "status": "True", "lastProbeTime": None, "lastTransitionTime": None}
+    ], "but those that Kubernetes prints"
 
 
 async def test_patch_with_a_stale_version_conflicts(api: Api) -> None:

@@ -116,7 +116,7 @@ def test_wrong_ones_are_told_what_is_wrong(faults: Faults, key: str, wrong: Obj,
             CLASSES,
             named(provisioner="b"),
             named(provisioner="a"),
-            "provisioner: Forbidden: updates to provisioner are forbidden.",
+            'provisioner: Invalid value: "b": field is immutable',
             id="class's provisioner",
         ),
         pytest.param(

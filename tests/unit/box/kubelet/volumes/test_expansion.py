@@ -48,7 +48,7 @@ async def _until(machine: Any, state: str, *, capacity: int = GIB) -> Persistent
 async def _grown(machine: Any, size: int) -> None:
     """The driver did the node's part, and the claim shows it."""
     claim = await _until(machine, "", capacity=size)
-    assert claim.status.conditions == [OTHER]
+    assert claim.status.conditions == [{**OTHER, "lastTransitionTime": None}]
     assert not awaits_node(claim)
     (volume,) = await machine.pool.list()
     assert (volume.size, volume.pending) == (size, False)

@@ -1,4 +1,4 @@
-"""Fractional sizes are accepted with Kubernetes' warning, wherever a claim is written or described."""
+"""Warnings about sizes and other fields, which are accepted, wherever a claim is written or described."""
 
 from __future__ import annotations
 
