@@ -306,7 +306,7 @@ class World:
             await asyncio.sleep(40)
         for node in self.nodes.values():
             node.start()
-        await asyncio.sleep(60)  # the agent marks it before a pod has it; docs/limitations.md says what it does not see
+        await asyncio.sleep(60)  # agents have marked it: docs/tasks/restore-cluster.md
         await self.write()
 
     async def make_snapshot(self) -> None:
