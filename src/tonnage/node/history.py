@@ -50,6 +50,7 @@ FILE = "api-history"
 EVENT = "ApiServerWentBack"
 _FORBIDDEN = 403
 _SHOWN = 32
+_MOST_NODES = 32
 SOON, EVERY = 30.0, 600.0
 """Seconds until a new volume is marked, and between two marks: each is a write of the Node, which many watch."""
 
@@ -58,7 +59,7 @@ class _Seen(msgspec.Struct, frozen=True):
     """The file. node: uid of the Node object. mark: what its annotation is, or former while the mark is not confirmed.
 
     volumes: PersistentVolumes that were there when the mark was written, see _proofs(). stopped: why nothing may be
-    deleted, "" otherwise.
+    deleted, "" otherwise. former_nodes: uids of Node objects of before: one that returns is of an older state.
     """
 
     node: str
@@ -67,6 +68,7 @@ class _Seen(msgspec.Struct, frozen=True):
     confirmed: bool = False
     volumes: list[str] = []
     stopped: str = ""
+    former_nodes: list[str] = []
     version: int = records.FORMAT
 
 
@@ -208,7 +210,8 @@ class ApiHistory:
         """Write a new mark: the file, the Node, the file. before: volumes whose PersistentVolumes were seen."""
         if not self._may_mark:
             return
-        seen = _Seen(node.metadata.uid, secrets.token_hex(8), _mark(node), stopped=stopped)
+        former = _former_nodes(self._seen, node)
+        seen = _Seen(node.metadata.uid, secrets.token_hex(8), _mark(node), stopped=stopped, former_nodes=former)
         await self._save(seen)
         notes = {names.HISTORY: seen.mark, names.DELETIONS_STOPPED: stopped or None}
         try:
@@ -247,8 +250,17 @@ def _proofs(volume: PersistentVolume) -> list[str]:
 
 
 def _is_unmarked(node: Node, seen: _Seen) -> bool:
-    """Return whether it is another Node object than that of the file, or has not got the file's mark yet."""
-    return seen.node != node.metadata.uid or (not seen.confirmed and _mark(node) == seen.former)
+    """Return whether it is a new Node object, or has not got the file's mark yet."""
+    if seen.node != node.metadata.uid:
+        return node.metadata.uid not in seen.former_nodes
+    return not seen.confirmed and _mark(node) == seen.former
+
+
+def _former_nodes(seen: _Seen | None, node: Node) -> list[str]:
+    if seen is None:
+        return []
+    all_of_them = dict.fromkeys((*seen.former_nodes, seen.node))
+    return [uid for uid in all_of_them if uid != node.metadata.uid][-_MOST_NODES:]
 
 
 def _mark(node: Node) -> str:
@@ -256,6 +268,8 @@ def _mark(node: Node) -> str:
 
 
 def _older(node: Node, seen: _Seen) -> str:
+    if seen.node != node.metadata.uid:
+        return f"the Node has the uid {node.metadata.uid} again, it had {seen.node} since"
     found = f"has {_mark(node)[:_SHOWN]}" if _mark(node) else "has none"  # others may have written a long one
     return f"the Node's annotation {names.HISTORY} {found}, this node wrote {seen.mark}"
 

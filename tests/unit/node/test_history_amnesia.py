@@ -117,7 +117,7 @@ class Amnesia(RuleBasedStateMachine):
         self._folder = tempfile.TemporaryDirectory()
         self._world = _World()
         self._backups: list[_Api] = []
-        self._made = 0
+        self._made = self._nodes = 0
         self._deleted: set[str] = set()
         self._agent = self._start()
 
@@ -168,7 +168,8 @@ class Amnesia(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self._made % 4 == 3)  # else no other state lives long enough
     def make_node_anew(self) -> None:
-        self._world.api.uid += 1
+        self._nodes += 1  # after a restore too it is another than all before
+        self._world.api.uid = self._nodes
         self._world.api.notes = {}
 
     @rule()
@@ -195,11 +196,14 @@ class Amnesia(RuleBasedStateMachine):
         return True
 
     def _is_older(self) -> bool:
-        """Whether the Node has not the last mark that it had, and is the same object."""
+        """Whether the Node has not the last mark that it had, and is the same object; or is one of before."""
         file, api = Path(self._folder.name) / FILE, self._world.api
         seen = _read(file) if file.exists() else None
-        is_same = seen is not None and seen.node == str(api.uid) and seen.confirmed
-        return is_same and seen is not None and api.notes.get(names.HISTORY, "") != seen.mark
+        if seen is None:
+            return False
+        if seen.node != str(api.uid):
+            return str(api.uid) in seen.former_nodes
+        return seen.confirmed and api.notes.get(names.HISTORY, "") != seen.mark
 
     @rule()
     @precondition(lambda self: self._backups)
