@@ -1,12 +1,14 @@
-"""Warnings about sizes of claims, in the words of Kubernetes (pkg/api/persistentvolumeclaim, GetWarningsFor...).
+"""Warnings about fields of claims and pods that are accepted. Pure.
 
-A fraction of a byte is accepted: whatever uses the size rounds it up. Pure.
+Sizes of claims are in the words of Kubernetes (pkg/api/persistentvolumeclaim, GetWarningsFor...): a fraction of a byte
+is accepted, as whatever uses the size rounds it up. Fields of security contexts without effect in the box are named.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from tonnage.api import pod_security
 from tonnage.api.quantity import Quantity
 from tonnage.box.apiserver.printers.table import dig
 from tonnage.box.apiserver.storage.store import Obj
@@ -25,19 +27,19 @@ def claim(new: Obj, old: Obj | None) -> list[str]:
 
 
 def pod(new: Obj, old: Obj | None) -> list[str]:
-    """Of a pod, at each write."""
-    return _volumes(new.get("spec"), "spec")
+    """Of a pod: of its volumes at each write, of what has no effect when its spec changes."""
+    spec = new.get("spec") or {}
+    return _volumes(spec, "spec") + (pod_security.warnings(spec) if _is_changed(new, old) else [])
 
 
 def template(new: Obj, old: Obj | None) -> list[str]:
     """Of a workload with a template of pods, when its spec changes."""
-    return _volumes(dig(new, "spec", "template", "spec"), "spec.template.spec") if _is_changed(new, old) else []
+    return _changed(new, old, "spec", "template", "spec")
 
 
 def cron_job(new: Obj, old: Obj | None) -> list[str]:
     """Of a CronJob, when its spec changes."""
-    where = ("spec", "jobTemplate", "spec", "template", "spec")
-    return _volumes(dig(new, *where), ".".join(where)) if _is_changed(new, old) else []
+    return _changed(new, old, "spec", "jobTemplate", "spec", "template", "spec")
 
 
 def stateful_set(new: Obj, old: Obj | None) -> list[str]:
@@ -49,13 +51,21 @@ def stateful_set(new: Obj, old: Obj | None) -> list[str]:
     return warnings
 
 
+def _changed(new: Obj, old: Obj | None, *where: str) -> list[str]:
+    """Of the pod's spec there, when the object's spec changes."""
+    if not _is_changed(new, old):
+        return []
+    spec, path = dig(new, *where) or {}, ".".join(where)
+    return _volumes(spec, path) + pod_security.warnings(spec, path)
+
+
 def _is_changed(new: Obj, old: Obj | None) -> bool:
     return old is None or new.get("spec") != old.get("spec")
 
 
-def _volumes(spec: Any, path: str) -> list[str]:
+def _volumes(spec: Obj, path: str) -> list[str]:
     warnings: list[str] = []
-    for index, volume in enumerate((spec or {}).get("volumes") or ()):
+    for index, volume in enumerate(spec.get("volumes") or ()):
         wanted = dig(volume, "ephemeral", "volumeClaimTemplate", "spec")
         warnings += _sizes(wanted, f"{path}.volumes[{index}].ephemeral.volumeClaimTemplate.spec")
     return warnings

@@ -23,7 +23,9 @@ from typing import NamedTuple
 import msgspec
 
 from tonnage.aio.clock import Clock
-from tonnage.api.pods import Pod, VolumeMount
+from tonnage.api import pod_security
+from tonnage.api.meta import to_builtins
+from tonnage.api.pods import Container, Pod, VolumeMount
 from tonnage.box.kubelet.containers import context, env, exec_process, rootfs, seccomp, termination
 from tonnage.box.kubelet.containers.exec_process import CommandStarter
 from tonnage.box.kubelet.containers.log_writer import LogFile, LogPump
@@ -259,14 +261,11 @@ class _Command(NamedTuple):
     failure: str = ""
     in_image: bool = False
 
-    def starter(self, gate: int, *, terminal: bool) -> bytes:
+    def starter(self, gate: int, *, terminal: bool, capabilities: int) -> bytes:
         """The program that bwrap runs, which becomes the user and then the command. Raises as program.build."""
         who, path = self.who, self.variables["PATH"]
-        return program.build(
-            StartPlan(
-                who.uid, who.gid, who.groups, self.argv, path, folder=self.working_dir, terminal=terminal, gate=gate
-            )
-        )
+        plan = StartPlan(who.uid, who.gid, who.groups, self.argv, path, capabilities, self.working_dir, terminal, gate)
+        return program.build(plan)
 
 
 class _Plan:
@@ -283,12 +282,14 @@ class _Plan:
         self._logs = f"{logs}/{component(name)}"
         self._log = f"{self._logs}/{spec.attempt}.log"
         self._image: ImageRecord | None = None
+        self._capabilities = pod_security.granted(spec.container.security_context.capabilities or {})
 
     def execute(self, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
         """Start the container; its process and a pidfd of it.
 
         Raises InvalidError, UnsupportedError, HostError, OSError.
         """
+        _admit(self._spec.pod, self._spec.container)
         found = self._runtime.images.find(self._spec.container)
         if found is not None:
             command = self._from_image(*found)
@@ -301,7 +302,13 @@ class _Plan:
         binds = command.binds
         filtered = any(b.device for b in binds) or seccomp.is_needed(b.source for b in binds if not b.read_only)
         program = seccomp.program(os.uname().machine) if filtered else b""
-        own = context.of(command.who, command.variables, working_dir=command.working_dir, filtered=filtered)
+        own = context.of(
+            command.who,
+            command.variables,
+            working_dir=command.working_dir,
+            filtered=filtered,
+            capabilities=self._capabilities,
+        )
         context.save(self._folder, own)
         return self._spawn(command, clock, on_exit, program=program)
 
@@ -401,7 +408,8 @@ class _Plan:
         """bwrap, with a command that runs in its whole root. Raises InvalidError, HostError, OSError."""
         status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with closing(status), Gate() as gate, root_mounts.detached(command.binds) as detached:
-            starter = command.starter(gate.theirs, terminal=self._spec.container.tty)
+            tty = self._spec.container.tty
+            starter = command.starter(gate.theirs, terminal=tty, capabilities=self._capabilities)
             child = spawn(
                 [self._runtime.program, "--bind", f"{self._folder}/{ROOT}", "/", "--json-status-fd", str(status)],
                 command.options,
@@ -434,6 +442,13 @@ class _Plan:
 
         with closing(os.pidfd_open(first)) as pidfd:
             mount_namespace.visit(pidfd, f"{self._folder}/{ROOT}", work)
+
+
+def _admit(pod: Pod, container: Container) -> None:
+    """Reject by name what the container asks for and the box cannot do. Raises UnsupportedError, HostError."""
+    found = pod_security.rejection(to_builtins(pod.spec), to_builtins(container))
+    if found is not None:
+        raise HostError(found.text) if found.by_runtime else UnsupportedError(found.text)
 
 
 def _end(child: subprocess.Popen[bytes], root: str) -> None:

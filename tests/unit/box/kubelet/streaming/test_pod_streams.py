@@ -12,6 +12,7 @@ from tests.programs import needs_containers
 from tests.unit.box.kubelet.streaming.clients import FakeClient
 
 from tonnage.aio.clock import RealClock
+from tonnage.api import pod_security
 from tonnage.api.kinds import PODS
 from tonnage.api.remote_command import Session, StreamOptions
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
@@ -24,6 +25,7 @@ pytestmark = [
         "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
     ),
 ]
+EVERY = pod_security.granted({})
 
 
 async def session(machine: Any, *command: str, name: str = "p", **options: Any) -> Session:
@@ -59,7 +61,7 @@ async def made(machine: Any, file: str) -> Path:
 async def test_a_command_runs_as_the_containers_own(machine: Any) -> None:
     """Same user, groups, capabilities, namespaces, environment and working directory."""
     look = (
-        "grep -E '^(Uid|Gid|Groups|Cap[^B]|NoNewPrivs|Seccomp)' /proc/self/status; pwd; env | sort; umask; cat /proc/self/mounts; "
+        "grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp)' /proc/self/status; pwd; env | sort; umask; cat /proc/self/mounts; "
         "for n in mnt pid ipc uts cgroup net user; do readlink /proc/self/ns/$n; done; cat /proc/self/cgroup"
     )
     await machine.pod(
@@ -85,14 +87,53 @@ async def test_a_command_runs_as_the_containers_own(machine: Any) -> None:
 async def test_root_has_the_containers_capabilities_only(machine: Any) -> None:
     await machine.pod("p", containers=[{"name": "main", "image": "x", "command": ["sh", "-c", "exec sleep 1000"]}])
     await machine.phase("p", "Running")
-    own = await shell(machine, "grep -E '^(Uid|Cap[^B]|NoNewPrivs|Seccomp)' /proc/self/status")
+    own = await shell(machine, "grep -E '^(Uid|Cap|NoNewPrivs|Seccomp)' /proc/self/status")
     first = await shell(
         machine,
-        "for p in /proc/[0-9]*; do grep -q sleep $p/comm && grep -E '^(Uid|Cap[^B]|NoNewPrivs|Seccomp)' $p/status; done; exit 0",
+        "for p in /proc/[0-9]*; do grep -q sleep $p/comm && grep -E '^(Uid|Cap|NoNewPrivs|Seccomp)' $p/status; done; exit 0",
     )
     assert own == first
     assert "CapInh:\t0000000000000000" in own
     assert "NoNewPrivs:\t1" in own
+
+
+@pytest.mark.parametrize(
+    ("context", "bounding", "effective"),
+    [
+        ({"capabilities": {"drop": ["ALL"]}}, 0, 0),
+        ({"capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}}, 1 << 10, 1 << 10),
+        ({"capabilities": {"drop": ["CHOWN"]}}, EVERY & ~1, EVERY & ~1),
+        ({"capabilities": {"drop": ["KILL"]}, "runAsUser": 1234}, EVERY & ~(1 << 5), 0),
+        ({}, EVERY, EVERY),
+    ],
+)
+async def test_capabilities_are_those_that_the_container_asks_for(
+    machine: Any, context: dict[str, Any], bounding: int, effective: int
+) -> None:
+    """Of its own processes, of its postStart hook, and of further commands."""
+    look = "grep ^Cap /proc/self/status"
+    await machine.pod(
+        "p",
+        securityContext={"fsGroup": 77},
+        volumes=[{"name": "e", "emptyDir": {}}],
+        containers=[
+            {
+                "name": "main",
+                "image": "x",
+                "command": ["/bin/sh", "-c", f"{look} > /e/own; exec sleep 1000"],
+                "lifecycle": {"postStart": {"exec": {"command": ["/bin/sh", "-c", f"{look} > /e/hook"]}}},
+                "securityContext": context,
+                "volumeMounts": [{"name": "e", "mountPath": "/e"}],
+            }
+        ],
+    )
+    await machine.phase("p", "Running")
+    held = {"Inh": 0, "Prm": effective, "Eff": effective, "Bnd": bounding, "Amb": 0}
+    said = "".join(f"Cap{word}:\t{mask:016x}\n" for word, mask in held.items())
+    await shell(machine, "until [ -s /e/own ]; do sleep 0.01; done")
+    assert [await shell(machine, "cat /e/own"), await shell(machine, "cat /e/hook"), await shell(machine, look)] == [
+        said
+    ] * 3
 
 
 async def test_exit_codes(machine: Any) -> None:
