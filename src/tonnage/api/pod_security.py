@@ -125,7 +125,8 @@ _ARMOR = FieldRule(
 )
 _SECCOMP = FieldRule(
     "seccompProfile",
-    "Not honored yet: each container has the box's own filter. `Localhost` is rejected.",
+    "`RuntimeDefault` is honored, and holds without the field too. `Unconfined` is honored, but for calls that would "
+    "reach keys or other volumes. `Localhost` is rejected.",
     rejects=_seccomp,
     by_runtime=True,
 )

@@ -282,7 +282,9 @@ class _Plan:
         self._logs = f"{logs}/{component(name)}"
         self._log = f"{self._logs}/{spec.attempt}.log"
         self._image: ImageRecord | None = None
-        self._capabilities = pod_security.granted(spec.container.security_context.capabilities or {})
+        inner, outer = spec.container.security_context, spec.pod.spec.security_context
+        self._capabilities = pod_security.granted(inner.capabilities or {})
+        self._unconfined = (inner.seccomp_profile or outer.seccomp_profile or {}).get("type") == "Unconfined"
 
     def execute(self, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
         """Start the container; its process and a pidfd of it.
@@ -299,18 +301,15 @@ class _Plan:
             if command.failure:
                 termination.write(self._folder, command.failure)
             rootfs.populate(f"{self._folder}/{ROOT}", command.who, rootfs.hostname(self._spec.pod))
-        binds = command.binds
-        filtered = any(b.device for b in binds) or seccomp.is_needed(b.source for b in binds if not b.read_only)
-        program = seccomp.program(os.uname().machine) if filtered else b""
         own = context.of(
             command.who,
             command.variables,
             working_dir=command.working_dir,
-            filtered=filtered,
             capabilities=self._capabilities,
+            unconfined=self._unconfined,
         )
         context.save(self._folder, own)
-        return self._spawn(command, clock, on_exit, program=program)
+        return self._spawn(command, clock, on_exit)
 
     def _variables(self, who: rootfs.User, image: Sequence[str] = ()) -> dict[str, str]:
         """The container's environment: what each has, the image's, the container's own."""
@@ -376,13 +375,11 @@ class _Plan:
             os.mkfifo(f"{self._folder}/{pipe}", 0o600)
         termination.make(self._folder)
 
-    def _spawn(
-        self, command: _Command, clock: Clock, on_exit: OnExit, *, program: bytes
-    ) -> tuple[ContainerProcess, int]:
+    def _spawn(self, command: _Command, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
         stdio = Stdio.open(self._spec.container, command.who.uid, [f"{self._folder}/{p}" for p in _PIPES.values()])
         pump = _pump(self._folder, self._log, terminal=stdio.stdin if self._spec.container.tty else -1)
         try:
-            child = self._started(command, stdio.theirs, program=program)
+            child = self._started(command, stdio.theirs)
         except (OSError, TonnageError):
             pump.close()
             stdio.close()
@@ -404,11 +401,12 @@ class _Plan:
         _save(f"{self._folder}/{STATE}", state)
         return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump, stdin=stdio.stdin), pidfd
 
-    def _started(self, command: _Command, streams: tuple[int, int, int], *, program: bytes) -> subprocess.Popen[bytes]:
+    def _started(self, command: _Command, streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
         """bwrap, with a command that runs in its whole root. Raises InvalidError, HostError, OSError."""
         status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with closing(status), Gate() as gate, root_mounts.detached(command.binds) as detached:
             tty = self._spec.container.tty
+            filter_program = seccomp.program(os.uname().machine, unconfined=self._unconfined)
             starter = command.starter(gate.theirs, terminal=tty, capabilities=self._capabilities)
             child = spawn(
                 [self._runtime.program, "--bind", f"{self._folder}/{ROOT}", "/", "--json-status-fd", str(status)],
@@ -416,7 +414,7 @@ class _Plan:
                 command.argv,
                 streams=streams,
                 keep=(status, gate.theirs),
-                programs=ContainerPrograms(starter, program),
+                programs=ContainerPrograms(starter, filter_program),
                 group=self._runtime.cgroups.own_pod(self._spec.pod.metadata.uid),
             )
             try:

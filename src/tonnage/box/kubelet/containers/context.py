@@ -18,23 +18,23 @@ _FILE = "context.json"
 
 
 class ContainerContext(msgspec.Struct, frozen=True):
-    """How processes of a container run. filtered: whether a seccomp filter holds; capabilities: a mask."""
+    """How processes of a container run. capabilities: a mask. unconfined: which seccomp filter holds."""
 
     environment: dict[str, bytes]
     working_dir: str
     uid: int
     gid: int
     groups: tuple[int, ...]
-    filtered: bool
     capabilities: int
+    unconfined: bool = False
 
 
 def of(
-    who: User, variables: Mapping[str, str], *, working_dir: str, filtered: bool, capabilities: int
+    who: User, variables: Mapping[str, str], *, working_dir: str, capabilities: int, unconfined: bool
 ) -> ContainerContext:
     """The context of a container that runs as `who`. Raises InvalidError (a variable that cannot be encoded)."""
     environment = {key: encode(value, f"value of variable {key}") for key, value in variables.items()}
-    return ContainerContext(environment, working_dir, who.uid, who.gid, who.groups, filtered, capabilities)
+    return ContainerContext(environment, working_dir, who.uid, who.gid, who.groups, capabilities, unconfined)
 
 
 def save(folder: str, context: ContainerContext) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import keys
 from tests.programs import needs_containers
 from tests.unit.box.kubelet.streaming.clients import FakeClient
 
@@ -134,6 +136,57 @@ async def test_capabilities_are_those_that_the_container_asks_for(
     assert [await shell(machine, "cat /e/own"), await shell(machine, "cat /e/hook"), await shell(machine, look)] == [
         said
     ] * 3
+
+
+@pytest.mark.parametrize("profile", ["RuntimeDefault", "Unconfined"])
+async def test_no_key_of_root_is_reached(machine: Any, profile: str) -> None:
+    """Neither by its own processes nor by further commands, though a process outside reads it."""
+    keys.needs_keys()
+    with keys.key_of_root("tonnage-test", b"secret") as number:
+        arguments = ["/usr/bin/python3", "-c", keys.CONTAINER_TRIES, "tonnage-test", str(number)]
+        outside = (await asyncio.to_thread(subprocess.check_output, arguments, text=True)).splitlines()
+        assert outside[0] == "done b'secret'"
+        await machine.pod(
+            "p",
+            containers=[
+                {
+                    "name": "main",
+                    "image": "x",
+                    "command": ["/bin/sh", "-c", '"$@" > /own; sleep 1000', "sh", *arguments],
+                    "securityContext": {"seccompProfile": {"type": profile}},
+                }
+            ],
+        )
+        await machine.phase("p", "Running")
+        await shell(machine, "until [ $(wc -l < /own) = 7 ]; do sleep 0.01; done")
+        for said in (await shell(machine, "cat /own"), await run(machine, *arguments)):
+            assert said.splitlines() == ["failed Operation not permitted"] * 7
+
+
+@pytest.mark.parametrize(("profile", "error"), [(None, "EPERM"), ("RuntimeDefault", "EPERM"), ("Unconfined", "done")])
+async def test_calls_that_runtimes_deny(machine: Any, profile: str | None, error: str) -> None:
+    """process_madvise(2) of nothing does no harm, and needs no right."""
+    call = (
+        "import ctypes, errno; libc = ctypes.CDLL(None, use_errno=True); import threading; "
+        "thread = threading.Thread(target=print); thread.start(); thread.join(); "
+        "print('done' if libc.syscall(443 - 3, -1, 0, 0, 0, 0) < 0 and ctypes.get_errno() != errno.EPERM else 'EPERM')"
+    )
+    context = {"seccompProfile": {"type": profile}} if profile else {}
+    await machine.pod(
+        "p",
+        securityContext=context,
+        containers=[
+            {
+                "name": "main",
+                "image": "x",
+                "command": ["/usr/bin/python3", "-c", f"{call}; import time; time.sleep(99)"],
+            }
+        ],
+    )
+    await machine.phase("p", "Running")
+    assert (await run(machine, "/usr/bin/python3", "-c", call)).split() == [error]
+    unshared = await shell(machine, "unshare -U true && echo unshared || echo not")
+    assert unshared.splitlines()[-1] == ("unshared" if profile == "Unconfined" else "not")
 
 
 async def test_exit_codes(machine: Any) -> None:

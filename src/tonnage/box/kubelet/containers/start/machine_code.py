@@ -143,7 +143,8 @@ class _Amd64(Assembler):
     machine = 62
     calls = {
         "read": 0, "write": 1, "close_range": 436, "ioctl": 16, "execve": 59, "chdir": 80, "setsid": 112,
-        "setgroups": 116, "setresuid": 117, "setresgid": 119, "capset": 126, "prctl": 157, "exit_group": 231,
+        "setgroups": 116, "setresuid": 117, "setresgid": 119, "capset": 126, "prctl": 157, "keyctl": 250,
+        "exit_group": 231,
     }  # fmt: skip
     _always, _if_equal, _if_not_less, _if_greater = b"\xe9", b"\x0f\x84", b"\x0f\x89", b"\x0f\x8f"  # jmp, je, jns, jg
     _compare_to_zero = b"\x48\x85\xc0"  # test rax, rax
@@ -177,7 +178,8 @@ class _Arm64(Assembler):
     machine = 183
     calls = {
         "read": 63, "write": 64, "close_range": 436, "ioctl": 29, "execve": 221, "chdir": 49, "setsid": 157,
-        "setgroups": 159, "setresuid": 147, "setresgid": 149, "capset": 91, "prctl": 167, "exit_group": 94,
+        "setgroups": 159, "setresuid": 147, "setresgid": 149, "capset": 91, "prctl": 167, "keyctl": 219,
+        "exit_group": 94,
     }  # fmt: skip
     # The target is a part of the instruction: _aim adds it. cmp x0, #0 comes before the jump.
     _always = _if_equal = _if_not_less = _if_greater = b""

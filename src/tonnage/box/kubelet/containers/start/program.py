@@ -19,6 +19,7 @@ from tonnage.host.encoding import encode
 
 _CAPABILITY_VERSION = 0x20080522
 _LAST_CAPABILITY = 63  # of the two words that capset(2) takes
+_JOIN_SESSION_KEYRING = 1  # linux/keyctl.h
 _BOUNDING_DROP = 24  # linux/prctl.h
 _BUFFER = OnStack(-256)
 _ERRORS = ("ENOENT", "EACCES", "EPERM", "ENOTDIR", "EISDIR", "ELOOP", "ENAMETOOLONG", "ENOEXEC", "E2BIG", "EIO",
@@ -63,6 +64,7 @@ def build(plan: StartPlan, machine: str = "") -> bytes:
         folder = encode(plan.folder, "workingDir")
         code.call("chdir", code.data(folder + b"\0"))
         _check(code, b"cannot change directory to '%s'" % folder)
+    _leave_keyring(code)
     _become(code, plan)
     _execute(code, plan)
     return code.program()
@@ -76,6 +78,15 @@ def _wait_at(code: Assembler, gate: int) -> None:
     code.jump_if_positive(complete)
     code.call("exit_group", _NOT_STARTED)
     code.place(complete)
+
+
+def _leave_keyring(code: Assembler) -> None:
+    """Have a session keyring of its own, not the kubelet's; as root, whose quota of keys is large."""
+    done = code.label()
+    code.call("keyctl", _JOIN_SESSION_KEYRING, 0)
+    code.jump_if(errno.ENOSYS, done)  # the kernel has no keys
+    _check(code, b"keyctl")
+    code.place(done)
 
 
 def _become(code: Assembler, plan: StartPlan) -> None:

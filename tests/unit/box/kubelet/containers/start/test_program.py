@@ -7,12 +7,14 @@ import os
 import platform
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import keys
 
 from tonnage.api import pod_security
 from tonnage.box.kubelet.containers.start.machine_code import MACHINES
@@ -93,7 +95,7 @@ class Arm64:
                 yield self.read(second, third).decode()
             case "setgroups":
                 yield from struct.unpack(f"<{first}I", self.read(second, 4 * first))
-            case "prctl":
+            case "prctl" | "keyctl":
                 yield from (first, second)
             case "capset":
                 yield self.read(second, 24).hex()
@@ -117,6 +119,7 @@ def test_the_calls_of_arm64() -> None:
         ("setsid",),
         ("ioctl",),
         ("chdir", "/work"),
+        ("keyctl", 1, 0),
         *(("prctl", 24, number) for number in range(64) if not EVERY >> number & 1),
         ("setgroups", 77, 88),
         ("setresgid", 55, 55, 55),
@@ -148,13 +151,18 @@ def test_root_has_what_is_not_dropped() -> None:
     assert [name for name, *_ in log].index("prctl") < [name for name, *_ in log].index("setgroups")
 
 
+def test_a_kernel_without_keys() -> None:
+    log = Arm64(build(PLAN, "aarch64"), _failing(keyctl=errno.ENOSYS)).run()
+    assert "execve" in [name for name, *_ in log]
+
+
 def test_a_kernel_that_knows_fewer_capabilities() -> None:
     log = Arm64(build(PLAN, "aarch64"), lambda name, arguments: -errno.EINVAL if arguments[1] == 41 else 0).run()
     assert [call for call in log if call[0] == "prctl"][-1] == ("prctl", 24, 41)
     assert "execve" in [name for name, *_ in log]
 
 
-@pytest.mark.parametrize("step", ["chdir", "prctl", "setgroups", "setresgid", "setresuid", "capset"])
+@pytest.mark.parametrize("step", ["chdir", "keyctl", "prctl", "setgroups", "setresgid", "setresuid", "capset"])
 def test_nothing_runs_after_a_step_that_failed(step: str) -> None:
     log = Arm64(build(PLAN, "aarch64"), _failing(**{step: errno.EPERM})).run()
     assert "execve" not in [name for name, *_ in log]
@@ -186,6 +194,19 @@ def test_it_becomes_the_command_on_this_machine(tmp_path: Path, argv: list[str],
     program.chmod(0o755)
     done = subprocess.run([program, *argv], env={"PATH": "/usr/bin:/bin", "A": "b"}, capture_output=True, check=False)
     assert (done.returncode, (done.stdout + done.stderr).decode().replace("\n", "|")) == (code, said)
+
+
+@pytest.mark.skipif(platform.machine() not in MACHINES, reason="the program is not for this machine")
+def test_its_session_keyring_is_its_own(tmp_path: Path) -> None:
+    keys.needs_keys()
+    program, argv = tmp_path / "start", [sys.executable, "-c", "from tests import keys; print(keys.session_keyring())"]
+    program.write_bytes(build(replace(PLAN, uid=0, argv=argv, folder="", terminal=False)))
+    program.chmod(0o755)
+    found = {
+        int(subprocess.run([program, *argv], env={"PYTHONPATH": os.getcwd()}, capture_output=True, check=True).stdout)
+        for _ in range(2)
+    }
+    assert len(found | {keys.session_keyring()}) == 3
 
 
 def test_what_cannot_be_built() -> None:
