@@ -67,17 +67,22 @@ log = logging.getLogger(__name__)
 _PIPES = {"stdout": "out", "stderr": "err"}
 _END_SECONDS = 10.0
 _PAUSES = (0.01, 0.05, 0.2)  # seconds
+PIDS_LIMIT = 4096
+"""Processes and threads of a pod together (podPidsLimit of a kubelet, which has none by default)."""
 _ATTEMPTS = 2
 """Attempts whose folder and log stay: the current one and the one before."""
 
 
 class BubblewrapRuntime:
-    """Runs containers below root, the kubelet's folder."""
+    """Runs containers below root, the kubelet's folder. pids_limit: processes and threads of a pod."""
 
     name = "bwrap"
     note = "Images are not pulled here: the command runs from this machine's /usr, whatever the image is named"
 
-    def __init__(self, root: Path, clock: Clock, images: NodeImages = NO_IMAGES) -> None:
+    def __init__(
+        self, root: Path, clock: Clock, images: NodeImages = NO_IMAGES, *, pids_limit: int = PIDS_LIMIT
+    ) -> None:
+        self._pids_limit = pids_limit
         self.paths = Paths(root)
         self.images = images
         self._clock = clock
@@ -99,12 +104,13 @@ class BubblewrapRuntime:
 
     async def prepare(self, uid: str) -> None:
         """See Runtime: the pod's cgroup, below the one of all our pods."""
-        await asyncio.to_thread(self._make_group, uid)
+        await asyncio.to_thread(self.make_group, uid)
 
-    def _make_group(self, uid: str) -> None:
+    def make_group(self, uid: str) -> None:
+        """As prepare(). Blocking."""
         make_folder(self.paths.pod(uid))  # before the group, so that after a kill the pod is known and it is removed
         try:
-            self.cgroups.make_pod(uid)
+            self.cgroups.make_pod(uid).limit_processes(self._pids_limit)
         except (UnsupportedError, OSError) as failure:
             log.debug("no cgroup for a pod pod=%s error=%s", uid, failure)
 
@@ -292,6 +298,7 @@ class _Plan:
         Raises InvalidError, UnsupportedError, HostError, OSError.
         """
         _admit(self._spec.pod, self._spec.container)
+        self._runtime.make_group(self._spec.pod.metadata.uid)
         found = self._runtime.images.find(self._spec.container)
         if found is not None:
             command = self._from_image(*found)
