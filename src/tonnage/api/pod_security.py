@@ -201,7 +201,12 @@ def rejection(spec: Spec, container: Spec) -> Rejection | None:
     """Why a container of a pod cannot run in the box, with the field's name; None if it can."""
     inner = _context(container)
     outer = {word: value for word, value in _context(spec).items() if word not in inner}
-    is_ephemeral = any(one.get("name") == container.get("name") for one in spec.get(_EPHEMERAL) or ())
+    # Not looked up among the ephemeral ones: the caller's pod may be older than this container.
+    is_ephemeral = not any(
+        one.get("name") == container.get("name")
+        for word in _CONTEXTS.keys() - {_EPHEMERAL}
+        for one in spec.get(word) or ()
+    )
     places = (
         ("spec", POD, spec),
         ("spec.securityContext", POD_CONTEXT, outer),

@@ -82,7 +82,8 @@ def test_the_table_of_the_docs_is_that_of_the_code() -> None:
     ],
 )
 def test_what_cannot_be_done_is_rejected_by_name(spec: Obj, container: Obj, said: str) -> None:
-    found = pod_security.rejection(spec, {"name": "c", "securityContext": container})
+    own = {"name": "c", "securityContext": container}
+    found = pod_security.rejection({**spec, "containers": [own]}, own)
     assert found is not None
     assert said in found.text
     assert found.by_runtime == ("seccompProfile" in said)
@@ -98,8 +99,9 @@ def test_what_is_honored_is_not_rejected() -> None:
         "seccompProfile": {"type": "RuntimeDefault"},
         "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
     }
-    assert pod_security.rejection(spec, {"securityContext": context}) is None
-    assert pod_security.warnings({**spec, "containers": [{"securityContext": context}]}) == []
+    own = {"name": "c", "securityContext": context}
+    assert pod_security.rejection({**spec, "containers": [own]}, own) is None
+    assert pod_security.warnings({**spec, "containers": [own]}) == []
 
 
 def test_the_word_of_the_container_comes_first() -> None:
@@ -111,7 +113,7 @@ def test_the_word_of_the_container_comes_first() -> None:
 
 def test_what_has_no_effect_is_warned_of() -> None:
     context = {"seLinuxOptions": {"level": "s0"}, "windowsOptions": {"runAsUserName": "x"}}
-    spec = {
+    spec: Obj = {
         "shareProcessNamespace": True,
         "securityContext": {**context, "seLinuxChangePolicy": "Recursive"},
         "containers": [{}, {"securityContext": {**context, "allowPrivilegeEscalation": True}}],
@@ -130,7 +132,10 @@ def test_what_has_no_effect_is_warned_of() -> None:
         ),
         "spec.template.spec.ephemeralContainers[0].securityContext.capabilities",
     ]
-    assert pod_security.rejection(spec, spec["ephemeralContainers"][0]) is None  # type: ignore[index]
+    del spec["ephemeralContainers"]  # as a kubelet sees the pod that has learned of it before
+    added = {"name": "e", "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}}
+    assert pod_security.rejection(spec, added) is None
+    assert pod_security.rejection({**spec, "initContainers": [added]}, added) is not None
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import re
 import struct
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from tests.programs import need
 
 from tonnage.box.kubelet.containers import seccomp
+from tonnage.box.kubelet.containers.start.machine_code import MACHINES
 from tonnage.errors import UnsupportedError
 from tonnage.host import loop
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
@@ -169,6 +171,24 @@ def test_what_the_filter_answers(
     name, audit = machine
     assert _answer(seccomp.program(name), *call, audit=audit) == confined
     assert _answer(seccomp.program(name, unconfined=True), *call, audit=audit) == unconfined
+
+
+@pytest.mark.parametrize(
+    ("machine", "header"),
+    [("x86_64", "/usr/include/x86_64-linux-gnu/asm/unistd_64.h"), ("aarch64", "/usr/include/asm-generic/unistd.h")],
+)
+def test_the_numbers_are_the_kernels(machine: str, header: str) -> None:
+    if not Path(header).exists():
+        pytest.skip(f"{header} is not there: package linux-libc-dev")
+    defined = re.findall(r"^#define __NR(?:3264)?_(\w+)\s+(\d+)$", Path(header).read_text(), re.MULTILINE)
+    numbers, known = {name: int(number) for name, number in defined}, seccomp._MACHINES[machine]
+    mine = known.denied | {word: getattr(known, word) for word in ("ioctl", "clone", "keyctl", "personality", "socket")}
+    newer = {"open_tree_attr"} - numbers.keys()
+    assert {name: number for name, number in mine.items() if name not in newer} == {
+        name: numbers.get(name, -1) for name in mine if name not in newer
+    }
+    calls = MACHINES[machine].calls
+    assert calls == {name: numbers[name] for name in calls}
 
 
 def test_an_unknown_machine_is_refused_by_name() -> None:
