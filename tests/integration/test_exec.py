@@ -237,7 +237,8 @@ def test_a_box_that_is_killed_ends_its_commands(box: Cluster) -> None:
 def test_debug_adds_a_container_to_a_running_pod(box: Cluster) -> None:
     """It runs beside the others, which notice nothing, and stays in the pod when it has ended."""
     before = json.loads(box.kubectl("get", "pod", "app", "-o", "json"))
-    terminal = Terminal(box, "debug", "-it", "app", "--image=x", "-c", "look", "--", "sh")
+    # The profile, which newer kubectl has by default, adds a capability that no container of the box has.
+    terminal = Terminal(box, "debug", "-it", "app", "--profile=general", "--image=x", "-c", "look", "--", "sh")
     terminal.until(b"try pressing enter")
     terminal.type(b"\n")  # the first prompt may have been written before kubectl attached
     terminal.until(b"# ")

@@ -182,7 +182,7 @@ class ContainerPort(Object, frozen=True):
 
 
 class SecurityContext(Object, frozen=True):
-    """The supported fields of a container's or pod's security context."""
+    """A container's or pod's security context. What the box only looks at, and does not act on, stays raw."""
 
     run_as_user: int | None = None
     run_as_group: int | None = None
@@ -190,8 +190,18 @@ class SecurityContext(Object, frozen=True):
     fs_group: int | None = None
     fs_group_change_policy: str | None = None
     supplemental_groups: list[int] = []
+    supplemental_groups_policy: str | None = None
     read_only_root_filesystem: bool | None = None
     privileged: bool | None = None
+    allow_privilege_escalation: bool | None = None
+    capabilities: dict[str, Any] | None = None
+    seccomp_profile: dict[str, Any] | None = None
+    app_armor_profile: dict[str, Any] | None = None
+    proc_mount: str | None = None
+    se_linux_options: dict[str, Any] | None = None
+    se_linux_change_policy: str | None = None
+    sysctls: list[dict[str, Any]] = []
+    windows_options: dict[str, Any] | None = None
 
 
 class Container(Object, frozen=True):
@@ -291,6 +301,10 @@ class PodSpec(Object, frozen=True):
     priority: int | None = None
     preemption_policy: str = ""
     security_context: SecurityContext = SecurityContext()
+    host_ipc: bool = msgspec.field(default=False, name="hostIPC")
+    host_pid: bool = msgspec.field(default=False, name="hostPID")
+    host_users: bool | None = None
+    share_process_namespace: bool | None = None
     hostname: str = ""
     active_deadline_seconds: int | None = None
 

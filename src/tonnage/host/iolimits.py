@@ -1,8 +1,9 @@
-"""I/O limits of a cgroup on a device: `io.max` of cgroup v2, `blkio.throttle.*_device` of v1.
+"""Limits of a pod's cgroup: its I/O on a device (`io.max` of v2, `blkio.throttle.*_device` of v1), its processes.
 
 See Linux's admin-guide/cgroup-v2 and cgroup-v1/blkio-controller. In v1 a limit applies to one cgroup and not to its
 children, so it is set for each of them, and again for a container's new cgroup. v1 also limits only direct reads and
-writes of a process: writeback is not limited. Blocking, but only a few system calls each.
+writes of a process: writeback is not limited. In v1 processes are counted in a hierarchy of their own. Blocking, but
+only a few system calls each.
 """
 
 from __future__ import annotations
@@ -42,10 +43,11 @@ Device = tuple[int, int]
 
 @dataclass(frozen=True)
 class Cgroup:
-    """A cgroup in the hierarchy that limits IO."""
+    """A cgroup in the hierarchy that limits IO. pids: in v1, that of the hierarchy that counts processes."""
 
     path: Path
     v2: bool
+    pids: Path | None = None
 
     def limit(self, device: Device, *, iops: int = 0, bandwidth: int = 0) -> None:
         """Set limits for reads and writes each: operations and bytes per second, 0 for unlimited. Idempotent.
@@ -77,7 +79,23 @@ class Cgroup:
 
     def add(self, pid: int) -> None:
         """Add a process to the cgroup. Raises OSError."""
+        if self.pids is not None and self.pids.is_dir():
+            (self.pids / "cgroup.procs").write_text(str(pid))
         (self.path / "cgroup.procs").write_text(str(pid))
+
+    def limit_processes(self, most: int) -> None:
+        """Let it have at most so many processes and threads. Idempotent. Raises OSError."""
+        if self.pids is None:
+            for above in (self.path.parent.parent, self.path.parent):
+                _enable(above, "pids")
+            (self.path / "pids.max").write_text(str(most))
+            return
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):  # as in make_pod()
+                self.pids.mkdir(parents=True, exist_ok=True)
+                (self.pids / "pids.max").write_text(str(most))
+                return
+        raise _absent(self.pids)
 
 
 class Cgroups:
@@ -144,13 +162,13 @@ class Cgroups:
         for _ in range(_TRIES):
             with suppress(FileNotFoundError):  # remove_pod() takes the last pod's parent along
                 if group.v2:
-                    _enable(group.path.parent.parent)
+                    _enable(group.path.parent.parent, "io")
                 group.path.parent.mkdir(exist_ok=True)
                 if group.v2:
-                    _enable(group.path.parent)
+                    _enable(group.path.parent, "io")
                 group.path.mkdir(exist_ok=True)
                 return group
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(group.path))
+        raise _absent(group.path)
 
     def own_pod(self, uid: str) -> Cgroup | None:
         """The cgroup of make_pod(), None where there is none."""
@@ -163,16 +181,22 @@ class Cgroups:
         """Remove the cgroup of make_pod(); success without one. Raises OSError while processes are in it."""
         if (group := self.own_pod(uid)) is None:
             return
-        with suppress(FileNotFoundError):
-            os.rmdir(group.path)
-        with suppress(OSError):  # other pods are in it
-            os.rmdir(group.path.parent)
+        for path in (group.path,) if group.pids is None else (group.pids, group.path):
+            with suppress(FileNotFoundError):
+                os.rmdir(path)
+            with suppress(OSError):  # other pods are in it
+                os.rmdir(path.parent)
 
     def _ours(self, uid: str) -> Cgroup:
         if not _UID.fullmatch(uid):
             raise UnsupportedError(f"pod uid {uid[:64]!r} cannot name a cgroup")
-        top = self.top()
-        return Cgroup(top.path / OWN / f"pod{uid}", top.v2)
+        top, name = self.top(), f"{OWN}/pod{uid}"
+        apart = self.root / "pids"
+        return Cgroup(top.path / name, top.v2, apart / name if (apart / "cgroup.procs").exists() else None)
+
+
+def _absent(path: Path) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
 
 
 def origin(device: Device) -> str:
@@ -182,10 +206,10 @@ def origin(device: Device) -> str:
     return f"{device[0]}:{device[1]}"
 
 
-def _enable(group: Path) -> None:
+def _enable(group: Path, controller: str) -> None:
     control = group / "cgroup.subtree_control"
-    if "io" not in control.read_text().split():
-        control.write_text("+io")
+    if controller not in control.read_text().split():
+        control.write_text(f"+{controller}")
 
 
 def _names(parent: Path, uid: str) -> tuple[Path, Path]:

@@ -184,7 +184,7 @@ class World:
         old, store = self.front.server, Store(extractor())
         if backup is not None:
             store._load(backup.records, backup.revision)
-        server = ApiServer(store, clock=self.clock, entropy=Random(self.random.random()))  # noqa: S311  # uids
+        server = ApiServer(store, clock=self.clock, entropy=Random(self.random.random()))  # uids
         await server.start()
         self.front.server = server
         if old is not None:

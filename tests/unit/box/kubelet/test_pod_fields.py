@@ -224,7 +224,7 @@ class _Bench:
         planned = bubblewrap._Plan(self.runtime, spec).arguments()
         for text in planned.argv:
             assert b"\0" not in encode(text, "argument")
-        planned.starter(-1, terminal=False)
+        planned.starter(-1, terminal=False, capabilities=0)
         return Asked(_parse(join(planned.options)), planned.binds, planned.argv, planned.who, planned.working_dir)
 
 

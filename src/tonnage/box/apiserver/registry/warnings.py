@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tonnage.api import pod_security
 from tonnage.box.apiserver.printers.table import dig
 from tonnage.box.apiserver.registry import pod_warnings
 from tonnage.box.apiserver.registry.node_labels import OLD_LABELS, of_terms
@@ -70,18 +71,18 @@ def storage_class(new: Obj, old: Obj | None) -> list[str]:
 
 def pod(new: Obj, old: Obj | None) -> list[str]:
     """Of a new pod. Programs write pods much more often than people, so updates have none, as in Kubernetes."""
-    return pod_warnings.of_pod(new, "") if old is None else []
+    return _of_pod(new, "") if old is None else []
 
 
 def template(new: Obj, old: Obj | None) -> list[str]:
     """Of a workload with a template of pods, when its spec changes."""
-    return pod_warnings.of_pod(dig(new, "spec", "template") or {}, "spec.template.") if _is_changed(new, old) else []
+    return _of_pod(dig(new, "spec", "template") or {}, "spec.template.") if _is_changed(new, old) else []
 
 
 def cron_job(new: Obj, old: Obj | None) -> list[str]:
     """Of a CronJob, when its spec changes."""
     where = ("spec", "jobTemplate", "spec", "template")
-    return pod_warnings.of_pod(dig(new, *where) or {}, f"{'.'.join(where)}.") if _is_changed(new, old) else []
+    return _of_pod(dig(new, *where) or {}, f"{'.'.join(where)}.") if _is_changed(new, old) else []
 
 
 def stateful_set(new: Obj, old: Obj | None) -> list[str]:
@@ -99,3 +100,8 @@ def _is_changed(new: Obj, old: Obj | None) -> bool:
 
 def _old_class(obj: Obj) -> list[str]:
     return [_OLD_CLASS] if _CLASS_ANNOTATION in (obj["metadata"].get("annotations") or {}) else []
+
+
+def _of_pod(pod: Obj, path: str) -> list[str]:
+    """In Kubernetes' words, and then of what has no effect in the box. path: of the pod, with its dot."""
+    return [*pod_warnings.of_pod(pod, path), *pod_security.warnings(pod.get("spec") or {}, f"{path}spec")]

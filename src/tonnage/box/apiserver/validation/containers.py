@@ -39,6 +39,13 @@ _VALUE_SOURCES = "`fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyR
 
 
 _IDS = (0, 2**31 - 1)
+_POLICIES_OF_PODS = {
+    "fsGroupChangePolicy": ("Always", "OnRootMismatch"),
+    "supplementalGroupsPolicy": ("Merge", "Strict"),
+    "seLinuxChangePolicy": ("MountOption", "Recursive"),
+}
+_LONGEST_SYSCTL = 253
+_SYSCTL = re.compile(r"([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?")
 MAX_RESOURCES = 100
 """Of a node, and of all containers of a pod together; Kubernetes has no limit. Each is compared on each node."""
 
@@ -51,7 +58,7 @@ def containers(faults: Faults, spec: Obj, known: dict[str, Obj]) -> None:
     faults.too_many("spec.containers", len(_asked(spec)), MAX_RESOURCES, "resources")
     for word in ("containers", "initContainers", "ephemeralContainers"):
         for path, container in items(spec, word, "spec."):
-            _container(faults, container, known, path)
+            _container(faults, container, spec, known, path)
             faults.unique(f"{path}.name", container.get("name", ""), names)
             if word == "ephemeralContainers":
                 _ephemeral(faults, container, spec, path)
@@ -79,7 +86,7 @@ def _ephemeral(faults: Faults, container: Obj, spec: Obj, path: str) -> None:
         faults.not_found(f"{path}.targetContainerName", target)
 
 
-def _container(faults: Faults, container: Obj, known: dict[str, Obj], path: str) -> None:
+def _container(faults: Faults, container: Obj, spec: Obj, known: dict[str, Obj], path: str) -> None:
     image = container.get("image", "")
     faults.name(f"{path}.name", container.get("name", ""), dns_label)
     if not image:
@@ -92,19 +99,75 @@ def _container(faults: Faults, container: Obj, known: dict[str, Obj], path: str)
     _ports(faults, container, f"{path}.")
     _environment(faults, container, f"{path}.")
     mounts(faults, container, known, path)
-    user_ids(faults, container.get("securityContext") or {}, f"{path}.securityContext")
+    _security_context(faults, container.get("securityContext") or {}, spec, f"{path}.securityContext")
     resources(faults, container.get("resources") or {}, f"{path}.resources")
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
         if probe in container:
             _probe(faults, container[probe], f"{path}.{probe}", once=probe != "readinessProbe")
 
 
-def user_ids(faults: Faults, context: Obj, path: str) -> None:
-    """Users and groups of a container's or pod's securityContext (apimachinery, IsValidUserID)."""
+def pod_security_context(faults: Faults, spec: Obj) -> None:
+    """spec.securityContext, and which namespaces of the node the pod shares (ValidatePodSecurityContext)."""
+    context, path = spec.get("securityContext") or {}, "spec.securityContext"
+    _users_and_profiles(faults, context, path)
+    for word, words in _POLICIES_OF_PODS.items():
+        if context.get(word) is not None:
+            faults.one_of(f"{path}.{word}", context[word], words)
+    names: set[str] = set()
+    for here, sysctl in items(context, "sysctls", f"{path}."):
+        faults.name(f"{here}.name", sysctl.get("name", ""), _sysctl_name)
+        faults.unique(f"{here}.name", sysctl.get("name", ""), names)
+    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
+        detail = "ShareProcessNamespace and HostPID cannot both be enabled"
+        faults.invalid("spec.shareProcessNamespace", True, detail)
+    if spec.get("hostUsers") is False:
+        for word, shown in (("hostPID", "HostPID"), ("hostIPC", "HostIPC")):  # so upstream names them
+            if spec.get(word):
+                faults.forbidden(f"spec.{shown}", "when `hostUsers` is false")
+
+
+def _security_context(faults: Faults, context: Obj, spec: Obj, path: str) -> None:
+    """A container's securityContext (ValidateSecurityContext)."""
+    _users_and_profiles(faults, context, path)
+    if (mount := context.get("procMount")) is not None:
+        faults.one_of(f"{path}.procMount", mount, ("Default", "Unmasked"))
+        if mount == "Unmasked" and spec.get("hostUsers") is not False:
+            faults.invalid(f"{path}.procMount", mount, "`hostUsers` must be false to use `Unmasked`")
+    if context.get("allowPrivilegeEscalation") is False:
+        which = "cannot set `allowPrivilegeEscalation` to false and"
+        if context.get("privileged"):
+            faults.invalid(path, context, f"{which} `privileged` to true")
+        if "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or ()):
+            faults.invalid(path, context, f"{which} `capabilities.Add` CAP_SYS_ADMIN")
+
+
+def _users_and_profiles(faults: Faults, context: Obj, path: str) -> None:
     for word in ("fsGroup", "runAsUser", "runAsGroup"):
         faults.in_range(f"{path}.{word}", context.get(word), *_IDS)
     for index, group in enumerate(context.get("supplementalGroups") or ()):
         faults.in_range(f"{path}.supplementalGroups[{index}]", group, *_IDS)
+    for word, name in (("seccompProfile", "seccomp"), ("appArmorProfile", "AppArmor")):
+        if context.get(word) is not None:
+            _profile(faults, context[word], f"{path}.{word}", name)
+
+
+def _profile(faults: Faults, profile: Obj, path: str, name: str) -> None:
+    """A seccomp or AppArmor profile."""
+    kind, file = profile.get("type", ""), profile.get("localhostProfile")
+    if not kind:
+        faults.required(f"{path}.type", f"type is required when {path.rpartition('.')[2]} is set")
+    else:
+        faults.one_of(f"{path}.type", kind, ("Localhost", "RuntimeDefault", "Unconfined"))
+    if kind == "Localhost" and not file:
+        faults.required(f"{path}.localhostProfile", f"must be set when {name} type is Localhost")
+    elif kind != "Localhost" and file is not None:
+        faults.invalid(f"{path}.localhostProfile", file, f"can only be set when {name} type is Localhost")
+
+
+def _sysctl_name(name: str) -> list[str]:
+    if len(name) <= _LONGEST_SYSCTL and _SYSCTL.fullmatch(name):
+        return []
+    return [f"must have at most {_LONGEST_SYSCTL} characters and match regex ^{_SYSCTL.pattern}$"]
 
 
 def _ports(faults: Faults, container: Obj, path: str) -> None:

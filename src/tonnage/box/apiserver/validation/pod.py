@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from tonnage.box.apiserver.storage.store import Obj
-from tonnage.box.apiserver.validation.containers import containers, user_ids
+from tonnage.box.apiserver.validation.containers import containers, pod_security_context
 from tonnage.box.apiserver.validation.field_errors import Faults, difference, items
 from tonnage.box.apiserver.validation.meta import annotation_map, dns_label, dns_subdomain, kind_rules, labels
 from tonnage.box.apiserver.validation.network import pod_address
@@ -70,7 +70,7 @@ def _spec(faults: Faults, pod: Obj, *, is_template: bool = False) -> None:
         _no_nul(faults, spec, "spec")
     known = volumes(faults, pod["metadata"].get("name", ""), spec, "spec.")
     containers(faults, spec, known)
-    user_ids(faults, spec.get("securityContext") or {}, "spec.securityContext")
+    pod_security_context(faults, spec)
     for word, words in (("restartPolicy", _RESTART_POLICIES), ("dnsPolicy", _DNS_POLICIES)):
         faults.one_of(f"spec.{word}", spec.get(word), words)
     faults.not_negative("spec", spec, "terminationGracePeriodSeconds")

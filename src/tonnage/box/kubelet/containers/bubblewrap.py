@@ -23,7 +23,9 @@ from typing import NamedTuple
 import msgspec
 
 from tonnage.aio.clock import Clock
-from tonnage.api.pods import Pod, VolumeMount
+from tonnage.api import pod_security
+from tonnage.api.meta import to_builtins
+from tonnage.api.pods import Container, Pod, VolumeMount
 from tonnage.box.kubelet.containers import context, env, exec_process, rootfs, seccomp, termination
 from tonnage.box.kubelet.containers.exec_process import CommandStarter
 from tonnage.box.kubelet.containers.log_writer import LogFile, LogPump
@@ -65,17 +67,22 @@ log = logging.getLogger(__name__)
 _PIPES = {"stdout": "out", "stderr": "err"}
 _END_SECONDS = 10.0
 _PAUSES = (0.01, 0.05, 0.2)  # seconds
+PIDS_LIMIT = 4096
+"""Processes and threads of a pod together (podPidsLimit of a kubelet, which has none by default)."""
 _ATTEMPTS = 2
 """Attempts whose folder and log stay: the current one and the one before."""
 
 
 class BubblewrapRuntime:
-    """Runs containers below root, the kubelet's folder."""
+    """Runs containers below root, the kubelet's folder. pids_limit: processes and threads of a pod."""
 
     name = "bwrap"
     note = "Images are not pulled here: the command runs from this machine's /usr, whatever the image is named"
 
-    def __init__(self, root: Path, clock: Clock, images: NodeImages = NO_IMAGES) -> None:
+    def __init__(
+        self, root: Path, clock: Clock, images: NodeImages = NO_IMAGES, *, pids_limit: int = PIDS_LIMIT
+    ) -> None:
+        self._pids_limit = pids_limit
         self.paths = Paths(root)
         self.images = images
         self._clock = clock
@@ -97,12 +104,13 @@ class BubblewrapRuntime:
 
     async def prepare(self, uid: str) -> None:
         """See Runtime: the pod's cgroup, below the one of all our pods."""
-        await asyncio.to_thread(self._make_group, uid)
+        await asyncio.to_thread(self.make_group, uid)
 
-    def _make_group(self, uid: str) -> None:
+    def make_group(self, uid: str) -> None:
+        """As prepare(). Blocking."""
         make_folder(self.paths.pod(uid))  # before the group, so that after a kill the pod is known and it is removed
         try:
-            self.cgroups.make_pod(uid)
+            self.cgroups.make_pod(uid).limit_processes(self._pids_limit)
         except (UnsupportedError, OSError) as failure:
             log.debug("no cgroup for a pod pod=%s error=%s", uid, failure)
 
@@ -259,14 +267,11 @@ class _Command(NamedTuple):
     failure: str = ""
     in_image: bool = False
 
-    def starter(self, gate: int, *, terminal: bool) -> bytes:
+    def starter(self, gate: int, *, terminal: bool, capabilities: int) -> bytes:
         """The program that bwrap runs, which becomes the user and then the command. Raises as program.build."""
         who, path = self.who, self.variables["PATH"]
-        return program.build(
-            StartPlan(
-                who.uid, who.gid, who.groups, self.argv, path, folder=self.working_dir, terminal=terminal, gate=gate
-            )
-        )
+        plan = StartPlan(who.uid, who.gid, who.groups, self.argv, path, capabilities, self.working_dir, terminal, gate)
+        return program.build(plan)
 
 
 class _Plan:
@@ -283,12 +288,17 @@ class _Plan:
         self._logs = f"{logs}/{component(name)}"
         self._log = f"{self._logs}/{spec.attempt}.log"
         self._image: ImageRecord | None = None
+        inner, outer = spec.container.security_context, spec.pod.spec.security_context
+        self._capabilities = pod_security.granted(inner.capabilities or {})
+        self._unconfined = (inner.seccomp_profile or outer.seccomp_profile or {}).get("type") == "Unconfined"
 
     def execute(self, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
         """Start the container; its process and a pidfd of it.
 
         Raises InvalidError, UnsupportedError, HostError, OSError.
         """
+        _admit(self._spec.pod, self._spec.container)
+        self._runtime.make_group(self._spec.pod.metadata.uid)
         found = self._runtime.images.find(self._spec.container)
         if found is not None:
             command = self._from_image(*found)
@@ -298,12 +308,15 @@ class _Plan:
             if command.failure:
                 termination.write(self._folder, command.failure)
             rootfs.populate(f"{self._folder}/{ROOT}", command.who, rootfs.hostname(self._spec.pod))
-        binds = command.binds
-        filtered = any(b.device for b in binds) or seccomp.is_needed(b.source for b in binds if not b.read_only)
-        program = seccomp.program(os.uname().machine) if filtered else b""
-        own = context.of(command.who, command.variables, working_dir=command.working_dir, filtered=filtered)
+        own = context.of(
+            command.who,
+            command.variables,
+            working_dir=command.working_dir,
+            capabilities=self._capabilities,
+            unconfined=self._unconfined,
+        )
         context.save(self._folder, own)
-        return self._spawn(command, clock, on_exit, program=program)
+        return self._spawn(command, clock, on_exit)
 
     def _variables(self, who: rootfs.User, image: Sequence[str] = ()) -> dict[str, str]:
         """The container's environment: what each has, the image's, the container's own."""
@@ -369,13 +382,11 @@ class _Plan:
             os.mkfifo(f"{self._folder}/{pipe}", 0o600)
         termination.make(self._folder)
 
-    def _spawn(
-        self, command: _Command, clock: Clock, on_exit: OnExit, *, program: bytes
-    ) -> tuple[ContainerProcess, int]:
+    def _spawn(self, command: _Command, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
         stdio = Stdio.open(self._spec.container, command.who.uid, [f"{self._folder}/{p}" for p in _PIPES.values()])
         pump = _pump(self._folder, self._log, terminal=stdio.stdin if self._spec.container.tty else -1)
         try:
-            child = self._started(command, stdio.theirs, program=program)
+            child = self._started(command, stdio.theirs)
         except (OSError, TonnageError):
             pump.close()
             stdio.close()
@@ -397,18 +408,20 @@ class _Plan:
         _save(f"{self._folder}/{STATE}", state)
         return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump, stdin=stdio.stdin), pidfd
 
-    def _started(self, command: _Command, streams: tuple[int, int, int], *, program: bytes) -> subprocess.Popen[bytes]:
+    def _started(self, command: _Command, streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
         """bwrap, with a command that runs in its whole root. Raises InvalidError, HostError, OSError."""
         status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with closing(status), Gate() as gate, root_mounts.detached(command.binds) as detached:
-            starter = command.starter(gate.theirs, terminal=self._spec.container.tty)
+            tty = self._spec.container.tty
+            filter_program = seccomp.program(os.uname().machine, unconfined=self._unconfined)
+            starter = command.starter(gate.theirs, terminal=tty, capabilities=self._capabilities)
             child = spawn(
                 [self._runtime.program, "--bind", f"{self._folder}/{ROOT}", "/", "--json-status-fd", str(status)],
                 command.options,
                 command.argv,
                 streams=streams,
                 keep=(status, gate.theirs),
-                programs=ContainerPrograms(starter, program),
+                programs=ContainerPrograms(starter, filter_program),
                 group=self._runtime.cgroups.own_pod(self._spec.pod.metadata.uid),
             )
             try:
@@ -434,6 +447,13 @@ class _Plan:
 
         with closing(os.pidfd_open(first)) as pidfd:
             mount_namespace.visit(pidfd, f"{self._folder}/{ROOT}", work)
+
+
+def _admit(pod: Pod, container: Container) -> None:
+    """Reject by name what the container asks for and the box cannot do. Raises UnsupportedError, HostError."""
+    found = pod_security.rejection(to_builtins(pod.spec), to_builtins(container))
+    if found is not None:
+        raise HostError(found.text) if found.by_runtime else UnsupportedError(found.text)
 
 
 def _end(child: subprocess.Popen[bytes], root: str) -> None:

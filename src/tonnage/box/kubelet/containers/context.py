@@ -11,44 +11,30 @@ from contextlib import suppress
 
 import msgspec
 
-from tonnage.box.kubelet.containers.rootfs import CAPABILITIES, User
+from tonnage.box.kubelet.containers.rootfs import User
 from tonnage.host.encoding import encode
 
 _FILE = "context.json"
-_NUMBERS = {
-    "CAP_CHOWN": 0,
-    "CAP_DAC_OVERRIDE": 1,
-    "CAP_FOWNER": 3,
-    "CAP_FSETID": 4,
-    "CAP_KILL": 5,
-    "CAP_SETGID": 6,
-    "CAP_SETUID": 7,
-    "CAP_SETPCAP": 8,
-    "CAP_NET_BIND_SERVICE": 10,
-    "CAP_SYS_CHROOT": 18,
-    "CAP_AUDIT_WRITE": 29,
-    "CAP_SETFCAP": 31,
-}
-"""linux/capability.h."""
 
 
 class ContainerContext(msgspec.Struct, frozen=True):
-    """How processes of a container run. filtered: whether a seccomp filter holds; capabilities: a mask."""
+    """How processes of a container run. capabilities: a mask. unconfined: which seccomp filter holds."""
 
     environment: dict[str, bytes]
     working_dir: str
     uid: int
     gid: int
     groups: tuple[int, ...]
-    filtered: bool
     capabilities: int
+    unconfined: bool = False
 
 
-def of(who: User, variables: Mapping[str, str], *, working_dir: str, filtered: bool) -> ContainerContext:
+def of(
+    who: User, variables: Mapping[str, str], *, working_dir: str, capabilities: int, unconfined: bool
+) -> ContainerContext:
     """The context of a container that runs as `who`. Raises InvalidError (a variable that cannot be encoded)."""
     environment = {key: encode(value, f"value of variable {key}") for key, value in variables.items()}
-    mask = sum(1 << _NUMBERS[name] for name in CAPABILITIES)
-    return ContainerContext(environment, working_dir, who.uid, who.gid, who.groups, filtered, mask)
+    return ContainerContext(environment, working_dir, who.uid, who.gid, who.groups, capabilities, unconfined)
 
 
 def save(folder: str, context: ContainerContext) -> None:

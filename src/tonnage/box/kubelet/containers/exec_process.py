@@ -47,7 +47,7 @@ class JoinRequest:
 
     def plan(self) -> bytes:
         """What the helper reads. Raises InvalidError, UnsupportedError, OSError."""
-        root, context = os.stat(self.root), self.context
+        root, context, machine = os.stat(self.root), self.context, os.uname().machine
         environment = {encode(key, "name of a variable"): value for key, value in context.environment.items()}
         if self.tty:
             environment[b"TERM"] = _TERM
@@ -61,7 +61,8 @@ class JoinRequest:
                 "gid": context.gid,
                 "groups": list(context.groups),
                 "capabilities": context.capabilities,
-                "filter": seccomp.program(os.uname().machine) if context.filtered else b"",
+                "filter": seccomp.program(machine, unconfined=context.unconfined),
+                "keyctl": seccomp.keyctl_number(machine),
                 "tty": self.tty,
             }
         )

@@ -27,6 +27,7 @@ _NEW_MOUNT, _NEW_CGROUP, _NEW_UTS = 0x00020000, 0x02000000, 0x04000000
 _NEW_IPC, _NEW_PID = 0x08000000, 0x20000000
 _PDEATHSIG, _DUMPABLE, _SECCOMP, _BOUNDING_DROP, _NO_NEW_PRIVS = 1, 4, 22, 24, 38  # linux/prctl.h
 _FILTER = 2  # SECCOMP_MODE_FILTER
+_JOIN_SESSION_KEYRING = 1  # linux/keyctl.h
 _CAPABILITY_VERSION = 0x20080522
 _LAST_CAPABILITY = 63
 _PTMX = os.makedev(5, 2)
@@ -110,6 +111,12 @@ def _use_terminal(terminal: int) -> None:
         os.dup2(terminal, fd, inheritable=True)
 
 
+def _leave_keyring(keyctl: int) -> None:
+    """Have a session keyring of its own, not the kubelet's. keyctl: the number of the call."""
+    if _libc.syscall(keyctl, _JOIN_SESSION_KEYRING, None) < 0 and ctypes.get_errno() != errno.ENOSYS:
+        raise JoinError(f"keyctl: {os.strerror(ctypes.get_errno())}")
+
+
 def _become(uid: int, gid: int, groups: list[int], capabilities: int) -> None:
     """Drop to the user and to the capabilities of the container's own processes."""
     _prctl(_NO_NEW_PRIVS, 1)
@@ -174,6 +181,7 @@ def _run(plan: dict[str, Any], control: _socket.socket, anchor: int) -> NoReturn
     os.setsid()
     if plan["tty"]:
         _use_terminal(_open_terminal(control, plan["uid"]))
+    _leave_keyring(plan["keyctl"])
     _become(plan["uid"], plan["gid"], plan["groups"], plan["capabilities"])
     if plan["folder"]:
         try:
@@ -182,8 +190,7 @@ def _run(plan: dict[str, Any], control: _socket.socket, anchor: int) -> NoReturn
             shown = plan["folder"].decode(errors="replace")
             raise JoinError(f'chdir to cwd ("{shown}") set in config.json failed: {_cause(failure)}') from None
     _reset_signals()
-    if plan["filter"]:
-        _filter_calls(plan["filter"])
+    _filter_calls(plan["filter"])
     _execute(plan["argv"], plan["environment"])
 
 

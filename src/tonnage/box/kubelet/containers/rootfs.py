@@ -2,8 +2,8 @@
 
 The root is a fresh folder on the node's disk, deleted with the container. /usr and a few files of /etc come read-only
 from the machine; /proc and /dev are new and minimal. The network is the machine's. Capabilities are those of usual
-containers without CAP_MKNOD and CAP_NET_RAW; no program gains any (no_new_privs), and device files in volumes do not
-work (nodev).
+containers without CAP_MKNOD and CAP_NET_RAW; the program that starts the command drops what the container shall not
+have. No program gains any (no_new_privs), and device files in volumes do not work (nodev).
 """
 
 from __future__ import annotations
@@ -13,24 +13,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tonnage.api.pod_security import CAPABILITIES
 from tonnage.api.pods import Pod, SecurityContext
-from tonnage.errors import InvalidError, UnsupportedError
+from tonnage.errors import InvalidError
 from tonnage.host.encoding import encode
 
-CAPABILITIES = (
-    "CAP_AUDIT_WRITE",
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_FSETID",
-    "CAP_KILL",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_SETFCAP",
-    "CAP_SETGID",
-    "CAP_SETPCAP",
-    "CAP_SETUID",
-    "CAP_SYS_CHROOT",
-)
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ADDRESS = "127.0.0.1"
 """The IP of each node, which its pods share."""
@@ -113,9 +100,7 @@ class Bind:
 
 
 def user(pod: SecurityContext, container: SecurityContext) -> User:
-    """Whom both security contexts ask for; the container's word comes first. Raises InvalidError, UnsupportedError."""
-    if container.privileged:
-        raise UnsupportedError("privileged containers are not run: they would own this machine")
+    """Whom both security contexts ask for; the container's word comes first. Raises InvalidError."""
     uid = container.run_as_user if container.run_as_user is not None else pod.run_as_user
     gid = container.run_as_group if container.run_as_group is not None else pod.run_as_group
     nonroot = container.run_as_non_root if container.run_as_non_root is not None else pod.run_as_non_root

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tonnage.api.pods import Container, Pod
 from tonnage.box.kubelet.containers.rootfs import MAX_ID, User, groups_of
-from tonnage.errors import InvalidError, UnsupportedError
+from tonnage.errors import InvalidError
 
 MAX_FILE = 1 << 20
 """Bytes that are read of /etc/passwd and /etc/group."""
@@ -52,11 +52,9 @@ def _is_id(text: str) -> bool:
 def user(pod: Pod, container: Container, image_user: str, accounts: Accounts) -> User:
     """User and groups of a container (CRI: runAsUser, then the image's User, then root).
 
-    Raises InvalidError in the words of the kubelet and of runc, UnsupportedError (privileged).
+    Raises InvalidError in the words of the kubelet and of runc.
     """
     outer, inner = pod.spec.security_context, container.security_context
-    if inner.privileged:
-        raise UnsupportedError("privileged containers are not run: they would own this machine")
     wanted = inner.run_as_user if inner.run_as_user is not None else outer.run_as_user
     group = inner.run_as_group if inner.run_as_group is not None else outer.run_as_group
     _verify_non_root(pod, container, image_user.partition(":")[0])
@@ -73,7 +71,8 @@ def user(pod: Pod, container: Container, image_user: str, accounts: Accounts) ->
         if named is None:
             raise InvalidError(f"unable to find group {image_group[:80]}: no matching entries in group file")
         gid = named
-    groups = dict.fromkeys([*groups_of(outer), *accounts.groups_of(login)])
+    of_image = accounts.groups_of(login) if outer.supplemental_groups_policy != "Strict" else []
+    groups = dict.fromkeys([*groups_of(outer), *of_image])
     home = home if home.startswith("/") else "/"
     return User(uid, gid if group is None else group, tuple(groups), home).checked()
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, rfc3339
+from tonnage.api import pod_security
 from tonnage.api.kinds import PODS
+from tonnage.api.meta import to_builtins
 from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.containers import DEFAULT_GRACE, Containers
 from tonnage.box.kubelet.containers.env import Environment
@@ -441,7 +443,7 @@ def not_done(pod: Pod) -> list[str]:
     found = []
     if pod.spec.active_deadline_seconds is not None:
         found.append("activeDeadlineSeconds")
-    return found
+    return found + pod_security.warnings(to_builtins(pod.spec))
 
 
 def grace_of(pod: Pod) -> float:

@@ -1,4 +1,4 @@
-"""Warnings about sizes and other fields, which are accepted, wherever a claim is written or described."""
+"""What is accepted with a warning, wherever a claim or a pod is written or described."""
 
 from __future__ import annotations
 
@@ -83,3 +83,34 @@ async def test_updates_are_warned_about_too(api: Api) -> None:
     scaled = await api.send("PATCH", f"{APPS}/statefulsets/x", body, content_type="application/merge-patch+json")
     named = "spec.volumeClaimTemplates[0].Spec.resources.requests[storage]"
     assert scaled.headers["Warning"] == f'299 - "{named}: {TEXT}"'
+
+
+def _shared(**spec: Any) -> Obj:
+    return {**pod_spec("1Gi", **spec), "shareProcessNamespace": True}
+
+
+@pytest.mark.parametrize(
+    ("collection", "body", "where"),
+    [
+        (f"{CORE}/pods", _shared(), "spec"),
+        (
+            f"{APPS}/deployments",
+            {"selector": {"matchLabels": LABELS}, "template": {"metadata": {"labels": LABELS}, "spec": _shared()}},
+            "spec.template.spec",
+        ),
+        (
+            f"{BATCH}/cronjobs",
+            {"schedule": "0 0 * * *", "jobTemplate": {"spec": {"template": {"spec": _shared(restartPolicy="Never")}}}},
+            "spec.jobTemplate.spec.template.spec",
+        ),
+    ],
+)
+async def test_a_field_without_effect_is_warned_of_when_it_is_written(
+    api: Api, collection: str, body: Obj, where: str
+) -> None:
+    made = await api.send("POST", collection, {"metadata": {"name": "x"}, "spec": body})
+    text = "has no effect: each container sees its own processes only"
+    assert (made.status, made.headers["Warning"]) == (201, f'299 - "{where}.shareProcessNamespace: {text}"')
+    labels = {"metadata": {"labels": {"a": "b"}}}
+    patched = await api.send("PATCH", f"{collection}/x", labels, content_type="application/merge-patch+json")
+    assert "Warning" not in patched.headers

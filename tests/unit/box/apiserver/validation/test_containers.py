@@ -98,3 +98,75 @@ def test_the_ends_of_the_range_are_users(faults: Faults) -> None:
     for number in (0, 2**31 - 1):
         context = {"runAsUser": number, "runAsGroup": number, "fsGroup": number, "supplementalGroups": [number]}
         assert faults("pods", pod(securityContext=context)) == []
+
+
+_P, _C = "spec.securityContext", "spec.containers[0].securityContext"
+
+
+@pytest.mark.parametrize(
+    ("spec", "container", "said"),
+    [
+        (
+            {},
+            {"seccompProfile": {"type": "Localhost"}},
+            f"{_C}.seccompProfile.localhostProfile: Required value: must be",
+        ),
+        ({}, {"seccompProfile": {"type": "Off"}}, f'{_C}.seccompProfile.type: Unsupported value: "Off"'),
+        (
+            {"securityContext": {"seccompProfile": {"type": "Unconfined", "localhostProfile": "a"}}},
+            {},
+            f'{_P}.seccompProfile.localhostProfile: Invalid value: "a": can only be set when seccomp type is Localhost',
+        ),
+        (
+            {},
+            {"appArmorProfile": {"type": "Localhost"}},
+            f"{_C}.appArmorProfile.localhostProfile: Required value: must",
+        ),
+        (
+            {},
+            {"procMount": "All"},
+            f'{_C}.procMount: Unsupported value: "All": supported values: "Default", "Unmasked"',
+        ),
+        ({}, {"procMount": "Unmasked"}, f'{_C}.procMount: Invalid value: "Unmasked": `hostUsers` must be false'),
+        ({}, {"allowPrivilegeEscalation": False, "privileged": True}, f"{_C}: Invalid value: "),
+        (
+            {},
+            {"allowPrivilegeEscalation": False, "capabilities": {"add": ["CAP_SYS_ADMIN"]}},
+            f"{_C}: Invalid value: ",
+        ),
+        ({"hostUsers": False, "hostPID": True}, {}, "spec.HostPID: Forbidden: when `hostUsers` is false"),
+        (
+            {"shareProcessNamespace": True, "hostPID": True},
+            {},
+            "spec.shareProcessNamespace: Invalid value: true: ShareProcessNamespace and HostPID cannot both be enabled",
+        ),
+        (
+            {"securityContext": {"sysctls": [{"name": "A", "value": "1"}]}},
+            {},
+            f'{_P}.sysctls[0].name: Invalid value: "A": must have at most 253 characters and match regex ^([a-z0-9]',
+        ),
+        (
+            {"securityContext": {"sysctls": [{"name": "a.b", "value": "1"}, {"name": "a.b", "value": "2"}]}},
+            {},
+            f'{_P}.sysctls[1].name: Duplicate value: "a.b"',
+        ),
+        (
+            {"securityContext": {"supplementalGroupsPolicy": "All"}},
+            {},
+            f'{_P}.supplementalGroupsPolicy: Unsupported value: "All": supported values: "Merge", "Strict"',
+        ),
+    ],
+)
+def test_a_wrong_security_context(faults: Faults, spec: Obj, container: Obj, said: str) -> None:
+    found = faults("pods", pod(container={"securityContext": container}, **spec))
+    assert [fault[: len(said)] for fault in found] == [said]
+
+
+def test_a_right_security_context(faults: Faults) -> None:
+    context = {
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "appArmorProfile": {"type": "Localhost", "localhostProfile": "p"},
+    }
+    of_pod = {"sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1"}, {"name": "kernel/msg_max", "value": "1"}]}
+    container = {**context, "procMount": "Unmasked", "allowPrivilegeEscalation": True, "capabilities": {"add": ["X"]}}
+    assert faults("pods", pod(container={"securityContext": container}, securityContext=of_pod, hostUsers=False)) == []

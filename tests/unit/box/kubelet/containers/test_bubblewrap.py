@@ -103,6 +103,38 @@ async def test_user_groups_and_capabilities(machine: Any) -> None:
     assert lines == ["1234", "55", "55 77 88", "CapEff:\t0000000000000000", "77", "read-only", "private"]
 
 
+@pytest.mark.parametrize(
+    ("spec", "container", "reason", "message"),
+    [
+        ({"hostPID": True}, {}, "CreateContainerConfigError", "spec.hostPID: would let"),
+        ({}, {"privileged": True}, "CreateContainerConfigError", "securityContext.privileged: would own"),
+        ({}, {"capabilities": {"add": ["SYS_ADMIN"]}}, "CreateContainerConfigError", "CAP_SYS_ADMIN cannot be added"),
+        (
+            {"securityContext": {"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]}},
+            {},
+            "CreateContainerConfigError",
+            'forbidden sysctl: "kernel.shm_rmid_forced" not allowlisted',
+        ),
+        (
+            {},
+            {"seccompProfile": {"type": "Localhost", "localhostProfile": "absent.json"}},
+            "CreateContainerError",
+            'cannot load seccomp profile "absent.json"',
+        ),
+    ],
+)
+async def test_what_cannot_be_done_is_rejected_by_name(
+    machine: Any, spec: dict[str, Any], container: dict[str, Any], reason: str, message: str
+) -> None:
+    await machine.pod("p", containers=[_shell("echo ran", securityContext=container)], **spec)
+    pod = await machine.until(
+        "p", lambda p: p.status.container_statuses and (_state(p).waiting or {}).get("reason") == reason
+    )
+    assert message in (_state(pod).waiting or {})["message"]
+    assert message in (await machine.event("Failed")).message
+    assert not (machine.root / "pods-logs").exists() or not list((machine.root / "pods-logs").glob("*/main/0.log"))
+
+
 async def test_a_crash_is_restarted_with_growing_waits(machine: Any) -> None:
     await machine.pod("p", containers=[_shell("echo once; exit 3")])
     pod = await machine.until("p", lambda p: p.status.container_statuses[:1] and _state(p).waiting is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -16,13 +17,7 @@ from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage.errors import UnsupportedError
 from tonnage.host.iolimits import Cgroups
 
-pytestmark = [
-    pytest.mark.real,
-    needs_containers,
-    pytest.mark.parametrize(
-        "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
-    ),
-]
+pytestmark = [pytest.mark.real, needs_containers]
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +34,7 @@ def _groups(pid: int) -> list[str]:
     return [line.rpartition(":")[2] for line in processes.read(pid, "cgroup").decode().splitlines()]
 
 
+@pytest.mark.parametrize("machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"])
 async def test_every_process_of_a_pod_is_in_its_cgroup_from_the_start(machine: Any) -> None:
     await machine.volume("a")
     await machine.pod(
@@ -73,11 +69,48 @@ async def test_every_process_of_a_pod_is_in_its_cgroup_from_the_start(machine: A
             await asyncio.sleep(0.01)
 
 
-async def test_a_pod_without_volumes_needs_none(machine: Any) -> None:
-    await machine.pod(
-        "p",
-        restartPolicy="Never",
-        containers=[{"name": "main", "image": "any", "command": ["/bin/true"]}],
-    )
-    pod = await machine.phase("p", "Succeeded")
-    assert Cgroups().own_pod(pod.metadata.uid) is None
+_FORKS = """
+import os, time
+made = 0
+try:
+    while made < 200:
+        if os.fork() == 0:
+            time.sleep(1000)
+        made += 1
+except OSError as failure:
+    print(failure.strerror, made, flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize(
+    "machine", [lambda root: BubblewrapRuntime(root, RealClock(), pids_limit=40)], indirect=True, ids=["limited"]
+)
+async def test_a_fork_bomb_stays_in_its_pod(machine: Any) -> None:
+    for name in ("p", "other"):
+        script = _FORKS if name == "p" else "import os; print('forked' if os.fork() else '', flush=True)"
+        await machine.pod(
+            name,
+            restartPolicy="Never",
+            containers=[{"name": "main", "image": "any", "command": ["/usr/bin/python3", "-c", script]}],
+        )
+    pod = await machine.phase("p", "Running")
+    other = await machine.phase("other", "Succeeded")  # the limit is of each pod
+    assert "forked" in _log(machine, other).read_text()
+    async with asyncio.timeout(60):
+        while not (said := _log(machine, pod).read_text()):
+            await asyncio.sleep(0.01)
+    _, _, what = said.partition(" stdout F ")
+    words = what.split()
+    assert words[:-1] == ["Resource", "temporarily", "unavailable"]
+    assert 30 < int(words[-1]) < 40  # bwrap's own processes count
+    await machine.client.delete(PODS, "p", "default", grace_seconds=0)
+    await machine.gone("p")
+    async with asyncio.timeout(60):
+        while Cgroups().own_pod(pod.metadata.uid) is not None:
+            await asyncio.sleep(0.01)
+
+
+def _log(machine: Any, pod: Any) -> Path:
+    meta = pod.metadata
+    return Path(machine.root) / "pods-logs" / f"{meta.namespace}_{meta.name}_{meta.uid}" / "main" / "0.log"

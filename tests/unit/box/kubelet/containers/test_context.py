@@ -9,7 +9,7 @@ from tonnage.box.kubelet.containers import context, rootfs
 
 def test_what_is_stored_is_read_again(tmp_path: Path) -> None:
     who = rootfs.User(1, 2, (3, 4))
-    made = context.of(who, {"A": "b\n\udcff"}, working_dir="/w", filtered=True)
+    made = context.of(who, {"A": "b\n\udcff"}, working_dir="/w", capabilities=1, unconfined=True)
     context.save(str(tmp_path), made)
     assert (tmp_path / "context.json").stat().st_mode & 0o777 == 0o600
     assert context.load(str(tmp_path)) == made

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import keys
+
 from tonnage.box.kubelet import containers
 
 HELPER = Path(containers.__file__).with_name("join.py")
@@ -38,3 +40,14 @@ def test_it_imports_nothing_later() -> None:
     names = {alias.name for node in everywhere if isinstance(node, ast.Import) for alias in node.names}
     names |= {node.module or "" for node in everywhere if isinstance(node, ast.ImportFrom)}
     assert names <= sys.stdlib_module_names
+
+
+def test_a_session_keyring_of_its_own() -> None:
+    keys.needs_keys()
+    script = (
+        "from tests import keys; from tonnage.box.kubelet.containers import join, seccomp; import os; "
+        "print(keys.session_keyring()); join._leave_keyring(seccomp.keyctl_number(os.uname().machine)); "
+        "print(keys.session_keyring())"
+    )
+    before, after = subprocess.check_output([sys.executable, "-c", script], text=True).split()
+    assert before != after

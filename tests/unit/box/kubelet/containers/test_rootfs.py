@@ -6,7 +6,7 @@ import pytest
 
 from tonnage.api.pods import SecurityContext
 from tonnage.box.kubelet.containers import rootfs
-from tonnage.errors import InvalidError, UnsupportedError
+from tonnage.errors import InvalidError
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,6 @@ def test_users(pod: SecurityContext, container: SecurityContext, user: rootfs.Us
 
 
 def test_users_that_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="privileged"):
-        rootfs.user(SecurityContext(), SecurityContext(privileged=True))
     with pytest.raises(InvalidError, match="runAsNonRoot"):
         rootfs.user(SecurityContext(run_as_non_root=True), SecurityContext())
     for number in (-1, -2, 2**31, 2**32 - 1, 2**32):

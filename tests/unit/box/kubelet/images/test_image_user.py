@@ -10,7 +10,7 @@ import pytest
 from tonnage.api.pods import Pod
 from tonnage.box.kubelet.containers.rootfs import User
 from tonnage.box.kubelet.images.image_user import Accounts, user
-from tonnage.errors import InvalidError, UnsupportedError
+from tonnage.errors import InvalidError
 
 ACCOUNTS = Accounts(
     "root:x:0:0:root:/root:/bin/sh\nweb:x:33:44:web:/srv/web:/bin/sh\nshort:x\nbad:x:-1:0:::\nrel:x:9:9::home:\n",
@@ -101,6 +101,8 @@ def test_numbers_that_mean_something_else_to_the_kernel(number: int, word: str) 
             find(image, pod=context)
 
 
-def test_privileged_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="privileged"):
-        find("", {"privileged": True})
+def test_strict_groups_are_those_of_the_pod_only() -> None:
+    of_image = find("web").groups
+    assert of_image
+    assert find("web", pod={"supplementalGroupsPolicy": "Merge"}).groups == of_image
+    assert find("web", pod={"supplementalGroupsPolicy": "Strict", "supplementalGroups": [8]}).groups == (8,)

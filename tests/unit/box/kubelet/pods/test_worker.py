@@ -57,10 +57,11 @@ async def test_a_restart_keeps_pods_as_they_are(machine: Any, eventually: Eventu
 
 
 async def test_what_is_left_out_is_said_once(machine: Any) -> None:
-    await machine.pod("p", activeDeadlineSeconds=1000)
+    await machine.pod("p", activeDeadlineSeconds=1000, securityContext={"seLinuxOptions": {"level": "s0"}})
     await machine.phase("p", "Running")
     event = await machine.event("NotSupported")
-    assert event.message == "not done by this kubelet: activeDeadlineSeconds"
+    label = "spec.securityContext.seLinuxOptions: has no effect: the box sets no SELinux labels"
+    assert event.message == f"not done by this kubelet: activeDeadlineSeconds; {label}"
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import keys
 from tests.programs import needs_containers
 from tests.unit.box.kubelet.streaming.clients import FakeClient
 
 from tonnage.aio.clock import RealClock
+from tonnage.api import pod_security
 from tonnage.api.kinds import PODS
 from tonnage.api.remote_command import Session, StreamOptions
 from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
@@ -24,6 +27,7 @@ pytestmark = [
         "machine", [lambda root: BubblewrapRuntime(root, RealClock())], indirect=True, ids=["bwrap"]
     ),
 ]
+EVERY = pod_security.granted({})
 
 
 async def session(machine: Any, *command: str, name: str = "p", **options: Any) -> Session:
@@ -59,7 +63,7 @@ async def made(machine: Any, file: str) -> Path:
 async def test_a_command_runs_as_the_containers_own(machine: Any) -> None:
     """Same user, groups, capabilities, namespaces, environment and working directory."""
     look = (
-        "grep -E '^(Uid|Gid|Groups|Cap[^B]|NoNewPrivs|Seccomp)' /proc/self/status; pwd; env | sort; umask; cat /proc/self/mounts; "
+        "grep -E '^(Uid|Gid|Groups|Cap|NoNewPrivs|Seccomp)' /proc/self/status; pwd; env | sort; umask; cat /proc/self/mounts; "
         "for n in mnt pid ipc uts cgroup net user; do readlink /proc/self/ns/$n; done; cat /proc/self/cgroup"
     )
     await machine.pod(
@@ -85,14 +89,104 @@ async def test_a_command_runs_as_the_containers_own(machine: Any) -> None:
 async def test_root_has_the_containers_capabilities_only(machine: Any) -> None:
     await machine.pod("p", containers=[{"name": "main", "image": "x", "command": ["sh", "-c", "exec sleep 1000"]}])
     await machine.phase("p", "Running")
-    own = await shell(machine, "grep -E '^(Uid|Cap[^B]|NoNewPrivs|Seccomp)' /proc/self/status")
+    own = await shell(machine, "grep -E '^(Uid|Cap|NoNewPrivs|Seccomp)' /proc/self/status")
     first = await shell(
         machine,
-        "for p in /proc/[0-9]*; do grep -q sleep $p/comm && grep -E '^(Uid|Cap[^B]|NoNewPrivs|Seccomp)' $p/status; done; exit 0",
+        "for p in /proc/[0-9]*; do grep -q sleep $p/comm && grep -E '^(Uid|Cap|NoNewPrivs|Seccomp)' $p/status; done; exit 0",
     )
     assert own == first
     assert "CapInh:\t0000000000000000" in own
     assert "NoNewPrivs:\t1" in own
+
+
+@pytest.mark.parametrize(
+    ("context", "bounding", "effective"),
+    [
+        ({"capabilities": {"drop": ["ALL"]}}, 0, 0),
+        ({"capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}}, 1 << 10, 1 << 10),
+        ({"capabilities": {"drop": ["CHOWN"]}}, EVERY & ~1, EVERY & ~1),
+        ({"capabilities": {"drop": ["KILL"]}, "runAsUser": 1234}, EVERY & ~(1 << 5), 0),
+        ({}, EVERY, EVERY),
+    ],
+)
+async def test_capabilities_are_those_that_the_container_asks_for(
+    machine: Any, context: dict[str, Any], bounding: int, effective: int
+) -> None:
+    """Of its own processes, of its postStart hook, and of further commands."""
+    look = "grep ^Cap /proc/self/status"
+    await machine.pod(
+        "p",
+        securityContext={"fsGroup": 77},
+        volumes=[{"name": "e", "emptyDir": {}}],
+        containers=[
+            {
+                "name": "main",
+                "image": "x",
+                "command": ["/bin/sh", "-c", f"{look} > /e/own; exec sleep 1000"],
+                "lifecycle": {"postStart": {"exec": {"command": ["/bin/sh", "-c", f"{look} > /e/hook"]}}},
+                "securityContext": context,
+                "volumeMounts": [{"name": "e", "mountPath": "/e"}],
+            }
+        ],
+    )
+    await machine.phase("p", "Running")
+    held = {"Inh": 0, "Prm": effective, "Eff": effective, "Bnd": bounding, "Amb": 0}
+    said = "".join(f"Cap{word}:\t{mask:016x}\n" for word, mask in held.items())
+    await shell(machine, "until [ -s /e/own ]; do sleep 0.01; done")
+    assert [await shell(machine, "cat /e/own"), await shell(machine, "cat /e/hook"), await shell(machine, look)] == [
+        said
+    ] * 3
+
+
+@pytest.mark.parametrize("profile", ["RuntimeDefault", "Unconfined"])
+async def test_no_key_of_root_is_reached(machine: Any, profile: str) -> None:
+    """Neither by its own processes nor by further commands, though a process outside reads it."""
+    keys.needs_keys()
+    with keys.key_of_root("tonnage-test", b"secret") as number:
+        arguments = ["/usr/bin/python3", "-c", keys.CONTAINER_TRIES, "tonnage-test", str(number)]
+        outside = (await asyncio.to_thread(subprocess.check_output, arguments, text=True)).splitlines()
+        assert outside[0] == "done b'secret'"
+        await machine.pod(
+            "p",
+            containers=[
+                {
+                    "name": "main",
+                    "image": "x",
+                    "command": ["/bin/sh", "-c", '"$@" > /own; sleep 1000', "sh", *arguments],
+                    "securityContext": {"seccompProfile": {"type": profile}},
+                }
+            ],
+        )
+        await machine.phase("p", "Running")
+        await shell(machine, "until [ $(wc -l < /own) = 7 ]; do sleep 0.01; done")
+        for said in (await shell(machine, "cat /own"), await run(machine, *arguments)):
+            assert said.splitlines() == ["failed Operation not permitted"] * 7
+
+
+@pytest.mark.parametrize(("profile", "error"), [(None, "EPERM"), ("RuntimeDefault", "EPERM"), ("Unconfined", "done")])
+async def test_calls_that_runtimes_deny(machine: Any, profile: str | None, error: str) -> None:
+    """process_madvise(2) of nothing does no harm, and needs no right."""
+    call = (
+        "import ctypes, errno; libc = ctypes.CDLL(None, use_errno=True); import threading; "
+        "thread = threading.Thread(target=print); thread.start(); thread.join(); "
+        "print('done' if libc.syscall(443 - 3, -1, 0, 0, 0, 0) < 0 and ctypes.get_errno() != errno.EPERM else 'EPERM')"
+    )
+    context = {"seccompProfile": {"type": profile}} if profile else {}
+    await machine.pod(
+        "p",
+        securityContext=context,
+        containers=[
+            {
+                "name": "main",
+                "image": "x",
+                "command": ["/usr/bin/python3", "-c", f"{call}; import time; time.sleep(99)"],
+            }
+        ],
+    )
+    await machine.phase("p", "Running")
+    assert (await run(machine, "/usr/bin/python3", "-c", call)).split() == [error]
+    unshared = await shell(machine, "unshare -U true && echo unshared || echo not")
+    assert unshared.splitlines()[-1] == ("unshared" if profile == "Unconfined" else "not")
 
 
 async def test_exit_codes(machine: Any) -> None:

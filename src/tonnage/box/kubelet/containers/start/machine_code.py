@@ -118,10 +118,6 @@ class Assembler(ABC):
     """Space for a jump's target behind its instruction."""
 
     @abstractmethod
-    def clear_word(self, offset: int) -> None:
-        """Set 4 bytes on the stack to 0. offset: from the stack pointer, a multiple of 4."""
-
-    @abstractmethod
     def keep_error(self, errno: int) -> None:
         """Remember an error, as a failed call's result would be."""
 
@@ -147,7 +143,8 @@ class _Amd64(Assembler):
     machine = 62
     calls = {
         "read": 0, "write": 1, "close_range": 436, "ioctl": 16, "execve": 59, "chdir": 80, "setsid": 112,
-        "setgroups": 116, "setresuid": 117, "setresgid": 119, "capget": 125, "capset": 126, "exit_group": 231,
+        "setgroups": 116, "setresuid": 117, "setresgid": 119, "capset": 126, "prctl": 157, "keyctl": 250,
+        "exit_group": 231,
     }  # fmt: skip
     _always, _if_equal, _if_not_less, _if_greater = b"\xe9", b"\x0f\x84", b"\x0f\x89", b"\x0f\x8f"  # jmp, je, jns, jg
     _compare_to_zero = b"\x48\x85\xc0"  # test rax, rax
@@ -167,9 +164,6 @@ class _Amd64(Assembler):
     def _compare_to_error(self, errno: int) -> bytes:
         return b"\x48\x3d" + struct.pack("<i", -errno)  # cmp rax, -errno
 
-    def clear_word(self, offset: int) -> None:
-        self._code += b"\xc7\x84\x24" + struct.pack("<iI", offset, 0)  # mov dword [rsp + offset], 0
-
     def keep_error(self, errno: int) -> None:
         self._code += b"\x48\xc7\xc3" + struct.pack("<i", -errno)  # mov rbx, -errno
 
@@ -184,7 +178,8 @@ class _Arm64(Assembler):
     machine = 183
     calls = {
         "read": 63, "write": 64, "close_range": 436, "ioctl": 29, "execve": 221, "chdir": 49, "setsid": 157,
-        "setgroups": 159, "setresuid": 147, "setresgid": 149, "capget": 90, "capset": 91, "exit_group": 94,
+        "setgroups": 159, "setresuid": 147, "setresgid": 149, "capset": 91, "prctl": 167, "keyctl": 219,
+        "exit_group": 94,
     }  # fmt: skip
     # The target is a part of the instruction: _aim adds it. cmp x0, #0 comes before the jump.
     _always = _if_equal = _if_not_less = _if_greater = b""
@@ -234,11 +229,6 @@ class _Arm64(Assembler):
 
     def _compare_to_error(self, errno: int) -> bytes:
         return struct.pack("<I", 0xB100001F | errno << 10)  # cmn x0, #errno
-
-    def clear_word(self, offset: int) -> None:
-        self._load(self._SCRATCH, offset & (1 << 64) - 1)
-        self._word(0x8B206000 | self._SCRATCH << 16 | self._SP << 5 | self._SCRATCH)  # add x9, sp, x9
-        self._word(0xB900013F)  # str wzr, [x9]
 
     def keep_error(self, errno: int) -> None:
         self._load(self._ERROR, -errno & (1 << 64) - 1)

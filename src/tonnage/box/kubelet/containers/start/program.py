@@ -18,9 +18,10 @@ from tonnage.box.kubelet.containers.start.machine_code import Assembler, OnStack
 from tonnage.host.encoding import encode
 
 _CAPABILITY_VERSION = 0x20080522
+_LAST_CAPABILITY = 63  # of the two words that capset(2) takes
+_JOIN_SESSION_KEYRING = 1  # linux/keyctl.h
+_BOUNDING_DROP = 24  # linux/prctl.h
 _BUFFER = OnStack(-256)
-"""Two structs of capset(2), below the stack pointer: 4 bytes each of effective, permitted, inheritable."""
-_INHERITABLE = (-256 + 8, -256 + 20)
 _ERRORS = ("ENOENT", "EACCES", "EPERM", "ENOTDIR", "EISDIR", "ELOOP", "ENAMETOOLONG", "ENOEXEC", "E2BIG", "EIO",
            "EINVAL", "ENOMEM", "ETXTBSY", "EMFILE", "ENFILE", "ESTALE", "ENODEV", "ENXIO", "EAGAIN")  # fmt: skip
 _NOT_FOUND, _NOT_RUN, _NOT_STARTED = 127, 126, 125
@@ -29,10 +30,11 @@ _ALL = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class StartPlan:
-    """Whom to become, and where. folder: the working directory, "" for the root. path: PATH of the container.
+    """Whom to become, and where. path: PATH of the container. folder: the working directory, "" for the root.
 
-    terminal: standard input is one, which becomes the controlling terminal. gate: a socket to
-    the kubelet, at which it waits until the root is complete; -1 for none.
+    capabilities: a mask of those that its processes may have, among those of all containers. terminal: standard input
+    is one, which becomes the controlling terminal. gate: a socket to the kubelet, at which it waits until the root is
+    complete; -1 for none.
     """
 
     uid: int
@@ -40,6 +42,7 @@ class StartPlan:
     groups: Sequence[int]
     argv: Sequence[str]
     path: str
+    capabilities: int
     folder: str = ""
     terminal: bool = False
     gate: int = -1
@@ -61,6 +64,7 @@ def build(plan: StartPlan, machine: str = "") -> bytes:
         folder = encode(plan.folder, "workingDir")
         code.call("chdir", code.data(folder + b"\0"))
         _check(code, b"cannot change directory to '%s'" % folder)
+    _leave_keyring(code)
     _become(code, plan)
     _execute(code, plan)
     return code.program()
@@ -76,7 +80,17 @@ def _wait_at(code: Assembler, gate: int) -> None:
     code.place(complete)
 
 
+def _leave_keyring(code: Assembler) -> None:
+    """Have a session keyring of its own, not the kubelet's; as root, whose quota of keys is large."""
+    done = code.label()
+    code.call("keyctl", _JOIN_SESSION_KEYRING, 0)
+    code.jump_if(errno.ENOSYS, done)  # the kernel has no keys
+    _check(code, b"keyctl")
+    code.place(done)
+
+
 def _become(code: Assembler, plan: StartPlan) -> None:
+    _bound(code, plan.capabilities)  # first: a process that is not root any more may not
     groups = code.data(struct.pack(f"<{len(plan.groups)}I", *plan.groups))
     code.call("setgroups", len(plan.groups), groups)
     _check(code, b"setgroups")
@@ -85,13 +99,27 @@ def _become(code: Assembler, plan: StartPlan) -> None:
     code.call("setresuid", plan.uid, plan.uid, plan.uid)
     _check(code, b"setresuid")
     # bwrap makes what it leaves inheritable and ambient, so that programs of any user would have it.
+    held = plan.capabilities if plan.uid == 0 else 0
+    low, high = held & _ALL, held >> 32
     header = code.data(struct.pack("<Ii", _CAPABILITY_VERSION, 0))
-    code.call("capget", header, _BUFFER)
-    _check(code, b"capget")
-    for offset in _INHERITABLE:
-        code.clear_word(offset)
-    code.call("capset", header, _BUFFER)
+    code.call("capset", header, code.data(struct.pack("<6I", low, low, 0, high, high, 0)))
     _check(code, b"capset")
+
+
+def _bound(code: Assembler, capabilities: int) -> None:
+    """Drop all other capabilities from the bounding set, which bwrap leaves whole."""
+    failed, done = code.label(), code.label()
+    for number in (n for n in range(_LAST_CAPABILITY + 1) if not capabilities >> n & 1):
+        following = code.label()
+        code.call("prctl", _BOUNDING_DROP, number, 0)
+        code.jump_if(errno.EINVAL, done)  # the kernel knows no more
+        code.jump_if_done(following)
+        code.jump(failed)
+        code.place(following)
+    code.jump(done)
+    code.place(failed)
+    _fail(code, b"prctl", _NOT_STARTED)
+    code.place(done)
 
 
 def _execute(code: Assembler, plan: StartPlan) -> None:

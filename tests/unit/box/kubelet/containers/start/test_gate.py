@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.api import pod_security
 from tonnage.box.kubelet.containers.start.gate import Gate
 from tonnage.box.kubelet.containers.start.machine_code import MACHINES
 from tonnage.box.kubelet.containers.start.program import StartPlan, build
+
+EVERY = pod_security.granted({})
 
 
 @pytest.mark.skipif(platform.machine() not in MACHINES, reason="the program is not for this machine")
@@ -19,7 +22,7 @@ from tonnage.box.kubelet.containers.start.program import StartPlan, build
 @pytest.mark.parametrize("let_in", [True, False])
 def test_the_program_waits_there(tmp_path: Path, *, let_in: bool) -> None:
     program, gate = tmp_path / "start", Gate()
-    plan = StartPlan(os.getuid(), os.getgid(), os.getgroups(), ["/bin/echo", "a"], "", gate=gate.theirs)
+    plan = StartPlan(os.getuid(), os.getgid(), os.getgroups(), ["/bin/echo", "a"], "", EVERY, gate=gate.theirs)
     program.write_bytes(build(plan))
     program.chmod(0o755)
     command = [str(program), "/bin/echo", "a"]

@@ -7,18 +7,22 @@ import os
 import platform
 import struct
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import keys
 
+from tonnage.api import pod_security
 from tonnage.box.kubelet.containers.start.machine_code import MACHINES
 from tonnage.box.kubelet.containers.start.program import StartPlan, build
 from tonnage.errors import InvalidError, UnsupportedError
 
-PLAN = StartPlan(1234, 55, (77, 88), ["foo", "a"], "/usr/bin:relative:/sbin", folder="/work", terminal=True)
+EVERY = pod_security.granted({})
+PLAN = StartPlan(1234, 55, (77, 88), ["foo", "a"], "/usr/bin:relative:/sbin", EVERY, folder="/work", terminal=True)
 STACK = 1 << 40
 _WORD, _HALF = (1 << 64) - 1, 1 << 63
 Results = Callable[[str, tuple[int, ...]], int]
@@ -62,8 +66,6 @@ class Arm64:
             x[target] = x[target] & ~(0xFFFF << part) | value << part
         elif word & 0xFFE0FFE0 == 0x8B2063E0:  # add xT, sp, xN
             x[target] = STACK + x[word >> 16 & 31] & _WORD
-        elif word & 0xFFFFFC1F == 0xB900001F:  # str wzr, [xN]
-            self.memory |= {x[word >> 5 & 31] + i: 0 for i in range(4)}
         elif word & 0xFFE0FFE0 == 0xAA0003E0:  # mov xT, xN
             x[target] = x[word >> 16 & 31]
         elif word & 0xFFC003FF in (0xF100001F, 0xB100001F):  # cmp x0, #N and cmn x0, #N
@@ -93,8 +95,8 @@ class Arm64:
                 yield self.read(second, third).decode()
             case "setgroups":
                 yield from struct.unpack(f"<{first}I", self.read(second, 4 * first))
-            case "capget":
-                self.memory |= {second + i: 255 for i in range(24)}
+            case "prctl" | "keyctl":
+                yield from (first, second)
             case "capset":
                 yield self.read(second, 24).hex()
             case "exit_group":
@@ -112,17 +114,17 @@ def _failing(**errors: int) -> Results:
 
 
 def test_the_calls_of_arm64() -> None:
-    held = "ff" * 8 + "00" * 4
     assert Arm64(build(PLAN, "aarch64"), _failing(execve=errno.ENOENT)).run() == [
         ("close_range",),
         ("setsid",),
         ("ioctl",),
         ("chdir", "/work"),
+        ("keyctl", 1, 0),
+        *(("prctl", 24, number) for number in range(64) if not EVERY >> number & 1),
         ("setgroups", 77, 88),
         ("setresgid", 55, 55, 55),
         ("setresuid", 1234, 1234, 1234),
-        ("capget",),
-        ("capset", held + held),
+        ("capset", "00" * 24),
         ("execve", "/usr/bin/foo", 16, 40),
         ("execve", "/sbin/foo", 16, 40),
         ("write", 'exec: "foo": executable file not found in $PATH\n'),
@@ -139,7 +141,28 @@ def test_it_waits_until_the_root_is_complete() -> None:
         assert log == [("write", "\n"), ("read",), ("exit_group", 125)]
 
 
-@pytest.mark.parametrize("step", ["chdir", "setgroups", "setresgid", "setresuid", "capget", "capset"])
+def test_root_has_what_is_not_dropped() -> None:
+    plan = replace(PLAN, uid=0, capabilities=EVERY & ~(1 << 8 | 1 << 31))
+    log = Arm64(build(plan, "aarch64"), _failing()).run()
+    assert {("prctl", 24, 8), ("prctl", 24, 31), ("prctl", 24, 21)} <= set(log)
+    assert not {("prctl", 24, number) for number in range(64) if plan.capabilities >> number & 1} & set(log)
+    held = struct.pack("<I", plan.capabilities).hex()
+    assert ("capset", held * 2 + "00" * 16) in log
+    assert [name for name, *_ in log].index("prctl") < [name for name, *_ in log].index("setgroups")
+
+
+def test_a_kernel_without_keys() -> None:
+    log = Arm64(build(PLAN, "aarch64"), _failing(keyctl=errno.ENOSYS)).run()
+    assert "execve" in [name for name, *_ in log]
+
+
+def test_a_kernel_that_knows_fewer_capabilities() -> None:
+    log = Arm64(build(PLAN, "aarch64"), lambda name, arguments: -errno.EINVAL if arguments[1] == 41 else 0).run()
+    assert [call for call in log if call[0] == "prctl"][-1] == ("prctl", 24, 41)
+    assert "execve" in [name for name, *_ in log]
+
+
+@pytest.mark.parametrize("step", ["chdir", "keyctl", "prctl", "setgroups", "setresgid", "setresuid", "capset"])
 def test_nothing_runs_after_a_step_that_failed(step: str) -> None:
     log = Arm64(build(PLAN, "aarch64"), _failing(**{step: errno.EPERM})).run()
     assert "execve" not in [name for name, *_ in log]
@@ -171,6 +194,19 @@ def test_it_becomes_the_command_on_this_machine(tmp_path: Path, argv: list[str],
     program.chmod(0o755)
     done = subprocess.run([program, *argv], env={"PATH": "/usr/bin:/bin", "A": "b"}, capture_output=True, check=False)
     assert (done.returncode, (done.stdout + done.stderr).decode().replace("\n", "|")) == (code, said)
+
+
+@pytest.mark.skipif(platform.machine() not in MACHINES, reason="the program is not for this machine")
+def test_its_session_keyring_is_its_own(tmp_path: Path) -> None:
+    keys.needs_keys()
+    program, argv = tmp_path / "start", [sys.executable, "-c", "from tests import keys; print(keys.session_keyring())"]
+    program.write_bytes(build(replace(PLAN, uid=0, argv=argv, folder="", terminal=False)))
+    program.chmod(0o755)
+    found = {
+        int(subprocess.run([program, *argv], env={"PYTHONPATH": os.getcwd()}, capture_output=True, check=True).stdout)
+        for _ in range(2)
+    }
+    assert len(found | {keys.session_keyring()}) == 3
 
 
 def test_what_cannot_be_built() -> None:
