@@ -289,6 +289,7 @@ class World:
         for node in self.nodes.values():
             await node.kill()
         self.forget(claim.metadata.uid)
+        self.data.pop(claim.spec.volume_name, None)  # also what another claim wrote that a backup does not know
         with suppress(ApiError):
             for pod in await self.pods():
                 if claim.metadata.name in pod.claim_names():
