@@ -228,6 +228,11 @@ def warnings(spec: Spec, path: str = "spec") -> list[str]:
     return found
 
 
+def ephemeral_warnings(container: Spec) -> list[str]:
+    """What has no effect in a container that was added to a running pod."""
+    return _warned("securityContext", EPHEMERAL_CONTEXT, _context(container))
+
+
 def _context(owner: Spec) -> Spec:
     return owner.get("securityContext") or {}
 

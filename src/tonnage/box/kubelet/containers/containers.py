@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tonnage.aio.clock import Clock
+from tonnage.api import pod_security
+from tonnage.api.meta import to_builtins
 from tonnage.api.pods import Container, ContainerStatus, Pod
 from tonnage.box.kubelet.containers.runtime import (
     ContainerSpec,
@@ -338,10 +340,18 @@ class Containers:
             self._noted = True
         if self.runtime.name != "none":
             self.emit("Normal", "Started", f"Started container {name}")
-        if target := run.container.target_container_name:
+        if run.ephemeral:  # what the others ask for in vain is reported when the pod starts
+            self._report_ephemeral(run.container)
+        self._begin(run)
+
+    def _report_ephemeral(self, container: Container) -> None:
+        """Tell what has no effect of a container that was added to the running pod."""
+        name = container.name
+        if target := container.target_container_name:
             text = f"container {name} does not see the processes of container {target}: not done by this kubelet"
             self.emit("Warning", "NotSupported", text)
-        self._begin(run)
+        for text in pod_security.ephemeral_warnings(to_builtins(container)):
+            self.emit("Warning", "NotSupported", f"container {name}: {text}")
 
     def _begin(self, run: Run) -> None:
         """After the start of a process: its hook, then its probes."""

@@ -201,6 +201,15 @@ async def test_an_ephemeral_container_starts_though_init_containers_fail() -> No
     )
 
 
+async def test_what_has_no_effect_in_an_ephemeral_container_is_reported() -> None:
+    bench = _bench()
+    run = _with_ephemeral(bench, securityContext={"capabilities": {"add": ["SYS_PTRACE"]}})
+    await bench.sync()
+    assert run.running
+    (text,) = (message for reason, message in bench.told if reason == "NotSupported")
+    assert text.startswith("container look: securityContext.capabilities: CAP_SYS_PTRACE cannot be added")
+
+
 async def test_a_pod_ends_with_its_ephemeral_containers() -> None:
     bench = _bench()
     run = _with_ephemeral(bench)
