@@ -1,4 +1,4 @@
-"""docs/stories.md and docs/seeds.md: each row names tests that exist, and no story's test is left out."""
+"""docs/stories.md, docs/seeds.md and docs/reports.md: each row names tests that exist, and no story's test is left out."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ SEEDS = [
     for line in (ROOT / "docs" / "seeds.md").read_text().splitlines()
     if line.startswith("| ") and not line.startswith(("| ---", "| claim", "| system"))
 ]
+REPORTS = [
+    line
+    for line in (ROOT / "docs" / "reports.md").read_text().splitlines()
+    if line.startswith("| ") and not line.startswith(("| ---", "| reported"))
+]
 _TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
@@ -29,7 +34,7 @@ def functions(file: Path) -> set[str]:
     return {name for name in defined if name.startswith("test_")}
 
 
-@pytest.mark.parametrize("row", [*ROWS, *SEEDS], ids=lambda row: row.split("|")[1].strip()[:40])
+@pytest.mark.parametrize("row", [*ROWS, *SEEDS, *REPORTS], ids=lambda row: row.split("|")[1].strip()[:40])
 def test_a_row_names_tests_that_exist(row: str) -> None:
     named = _TEST.findall(row)
     assert named, row
