@@ -419,6 +419,11 @@ class World:
         await self.start_controllers()
 
     async def a_person_says_so(self) -> None:
+        """Having looked at the PersistentVolumes that are Released, as docs/tasks/restore-cluster.md says."""
+        living = {claim.metadata.uid for claim in await self.claims()}
+        for volume in (await self.client.list(kinds.VOLUMES)).items:
+            if volume.spec.claim_ref is not None and volume.spec.claim_ref.uid not in living:
+                self.data.pop(volume.metadata.name, None)
         for name in NODES:
             notes = {"metadata": {"annotations": {names.DELETIONS_STOPPED: None}}}
             with suppress(ApiError):

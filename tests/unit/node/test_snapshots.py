@@ -681,4 +681,6 @@ async def test_a_hundred_snapshots_at_once_cost_a_hundred_writes(
     ours = [write for write in counting.writes if write.startswith("PATCH")]
     assert sorted(ours) == sorted(f"PATCH {kinds.SNAPSHOT_CONTENTS.path('', n)}" for n in contents)
     assert await _names(node.pool) == []
-    assert len(counting.lists) < 100  # those that are deleted in the same turn of the loop share two; alone each reads two
+    assert (
+        len(counting.lists) < 100
+    )  # those that are deleted in the same turn of the loop share two; alone each reads two
