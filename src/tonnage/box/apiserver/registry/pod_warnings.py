@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from tonnage.api.quantity import Quantity
@@ -41,6 +41,9 @@ _GONE_VOLUMES: Mapping[str, str] = {
 }
 _SHOWN = {"storageos": "storageOS"}
 
+_MOST, _COMPARED = 1000, 100
+"""Warnings of a pod, which people read; volumes, files of a volume, equal ports that are compared with each other."""
+
 
 def of_pod(obj: Obj, path: str) -> list[str]:
     """Return all warnings about a pod, or a template of pods."""
@@ -62,7 +65,7 @@ def of_pod(obj: Obj, path: str) -> list[str]:
         _affinity_to_none(spec, here),
         _addresses(spec, here),
     )
-    return list(chain.from_iterable(parts))
+    return list(islice(chain.from_iterable(parts), _MOST))
 
 
 def sizes(spec: Any, path: str) -> list[str]:
@@ -113,7 +116,7 @@ def _volumes(spec: Obj, path: str) -> Iterator[str]:
 
 def _overlaps(spec: Obj) -> Iterator[str]:
     """Return the warnings about files of a volume of which one hides another, or lies in it."""
-    for volume in spec.get("volumes") or ():
+    for volume in (spec.get("volumes") or ())[:_COMPARED]:
         name = volume.get("name", "")
         for word, shown, key in (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName")):
             if word in volume:
@@ -152,7 +155,7 @@ def _projected(source: Obj) -> Iterator[tuple[str, str]]:
 
 def _hidden(volume: str, of: str, files: Iterable[tuple[str, str]]) -> Iterator[str]:
     seen: list[tuple[str, str]] = []
-    for file in ((path.rstrip("/"), source) for path, source in files):
+    for file in ((path.rstrip("/"), source) for path, source in islice(files, _COMPARED)):
         for other in seen:
             if file[0] and other[0] and _is_within(file[0], other[0]):
                 yield f'volume "{volume}" ({of}): overlapping paths: {_shown(*file)} with {_shown(*other)}'
@@ -160,7 +163,8 @@ def _hidden(volume: str, of: str, files: Iterable[tuple[str, str]]) -> Iterator[
 
 
 def _is_within(path: str, other: str) -> bool:
-    return f"{path}/".startswith(f"{other}/") or f"{other}/".startswith(f"{path}/")
+    short, long = sorted((path, other), key=len)
+    return long.startswith(short) and long[len(short) : len(short) + 1] in ("", "/")
 
 
 def _shown(path: str, source: str) -> str:
@@ -228,7 +232,8 @@ def _ports(spec: Obj, path: str) -> Iterator[str]:
             yield f"{here}: hostIP set without hostPort: {_as_go(port)}"
         others = seen.setdefault((port.get("containerPort"), port.get("protocol")), [])
         yield from (f"{here}: {why} port definition with {place}" for place, o in others if (why := _clash(port, o)))
-        others.append((here, port))
+        if len(others) < _COMPARED:
+            others.append((here, port))
 
 
 def _as_go(port: Obj) -> str:
