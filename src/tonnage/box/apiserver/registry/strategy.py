@@ -37,7 +37,7 @@ def pod(new: Obj, old: Obj | None) -> None:
             gated = {
                 "type": "PodScheduled",
                 "status": "False",
-                "lastTransitionTime": new["metadata"]["creationTimestamp"],
+                "lastTransitionTime": new["metadata"].get("creationTimestamp"),
                 "reason": "SchedulingGated",
                 "message": "Scheduling is blocked due to non-empty scheduling gates",
             }
