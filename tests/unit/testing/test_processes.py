@@ -10,6 +10,7 @@ from tests import processes
 
 TESTS = Path(__file__).parents[2]
 LISTED = re.compile(r"""(?:Path\(|listdir\()["']/proc["']\)""")
+PROGRAM = "print(1, flush=True); input()"
 ALLOWED = {
     "cinder/guest_iscsi.py",  # in a guest, which has none of our modules
     "processes.py",
@@ -21,9 +22,12 @@ ALLOWED = {
 
 def test_one_that_ends_between_two_looks_is_not_there() -> None:
     """A zombie has a command line no more, a pid that nothing has fails to open, and so on, for each look."""
-    with subprocess.Popen([sys.executable, "-c", "input()", "a-text-of-this"], stdin=subprocess.PIPE) as running:
+    command = [sys.executable, "-c", PROGRAM, "a-text-of-this"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"1\n"  # the kernel shows no arguments while the program is loaded
         assert processes.is_running(running.pid)
-        assert processes.arguments(running.pid)[1:] == ["-c", "input()", "a-text-of-this"]
+        assert processes.arguments(running.pid)[1:] == ["-c", PROGRAM, "a-text-of-this"]
         assert running.pid in processes.with_text("a-text")
         assert running.pid in processes.with_argument("a-text-of-this")
         assert running.pid not in processes.with_argument("a-text")

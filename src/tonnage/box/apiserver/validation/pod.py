@@ -138,6 +138,9 @@ def _forget_changeable(wanted: Obj, before: Obj) -> None:
                 container.pop("image", None)
         for word in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
             spec.pop(word, None)
+        for volume in spec.get("volumes") or ():
+            if "ephemeral" in volume:  # one of an earlier version has not got this default
+                (volume["ephemeral"].get("volumeClaimTemplate") or {}).setdefault("metadata", {})
     if before.get("terminationGracePeriodSeconds", 0) < 0 and wanted.get("terminationGracePeriodSeconds") == 1:
         del before["terminationGracePeriodSeconds"], wanted["terminationGracePeriodSeconds"]
 

@@ -32,14 +32,29 @@ def root(tmp_path: Path) -> Path:
 def inside(root: Path) -> Iterator[int]:
     """A pidfd of a process whose root it is, in a mount namespace of its own."""
     binds = [part for path in ("/usr", "/lib", "/lib64", "/root", sys.prefix, sys.base_prefix) for part in _bind(path)]
-    command = ["bwrap", "--bind", str(root), "/", *binds, "--", sys.executable, "-I", "-S", "-c", INSIDE]
+    command = [
+        "bwrap",
+        "--die-with-parent",
+        "--bind",
+        str(root),
+        "/",
+        *binds,
+        "--",
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        INSIDE,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"1\n"
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         with closing(os.pidfd_open(int(children[0]) if children else process.pid)) as pidfd:
-            yield pidfd
-        process.kill()
+            try:
+                yield pidfd
+            finally:
+                process.kill()
 
 
 def _bind(path: str) -> list[str]:
