@@ -60,9 +60,16 @@ class CsiServer:
             while True:
                 try:
                     connected, _ = await loop.sock_accept(listening)
-                    await loop.connect_accepted_socket(self._connection, connected)
+                    try:
+                        await loop.connect_accepted_socket(self._connection, connected)
+                    except BaseException:
+                        connected.close()
+                        raise
                 except OSError as failure:  # no descriptors are left
                     log.warning("connection not accepted socket=%s error=%s", self.path, failure)
+                    await asyncio.sleep(_PAUSE)
+                except Exception:  # a fault of one connection makes the driver deaf to no other
+                    log.exception("connection not accepted socket=%s", self.path)
                     await asyncio.sleep(_PAUSE)
 
     def _connection(self) -> ServerConnection:

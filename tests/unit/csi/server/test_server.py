@@ -16,6 +16,8 @@ from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.server import server
+from tonnage.csi.server.http2 import ServerConnection
 from tonnage.errors import PreconditionError
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
 from tonnage.pools.fake import FakePool
@@ -148,6 +150,31 @@ async def test_who_connects_while_it_stops_is_hung_up_on(slow: DriverEndpoint, t
         async with asyncio.timeout(60):
             while await _received(caller):
                 pass
+
+
+async def test_a_fault_of_one_connection_leaves_nobody_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(server, "_PAUSE", 0.0)
+    served = server.CsiServer(folder / "alone.sock", [])
+    made, faults = served._connection, iter([ZeroDivisionError("in a connection")])
+
+    def connection() -> ServerConnection:
+        for fault in faults:
+            raise fault
+        return made()
+
+    monkeypatch.setattr(served, "_connection", connection)
+    async with served:
+        for _ in range(2):
+            caller = socket.socket(socket.AF_UNIX)
+            caller.connect(str(served.path))
+            caller.setblocking(False)
+            async with asyncio.timeout(60):
+                first = await _received(caller)
+            caller.close()
+    assert first, "the second caller is served"
+    assert "in a connection" in caplog.text
 
 
 async def _received(caller: socket.socket) -> bytes:

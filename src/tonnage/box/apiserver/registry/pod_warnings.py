@@ -115,7 +115,7 @@ def _volumes(spec: Obj, path: str) -> Iterator[str]:
 
 
 def _overlaps(spec: Obj) -> Iterator[str]:
-    """Return the warnings about files of a volume of which one hides another, or lies in it."""
+    """Return the warnings about files of a volume of which one hides another, or is below it."""
     for volume in (spec.get("volumes") or ())[:_COMPARED]:
         name = volume.get("name", "")
         for word, shown, key in (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName")):
