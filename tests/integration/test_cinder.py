@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -71,7 +72,7 @@ def network(make_cluster: Callable[..., Cluster]) -> Iterator[Storage]:
     made = Storage(box)
     made.folder.mkdir()
     interpreter = box.home / "python"  # of the child: it is told which file to run, and runs the other child
-    interpreter.write_text(f"#!/bin/sh\nexec {sys.executable} -I {CHILD} {made.folder}\n")
+    interpreter.write_text(f"#!/bin/sh\nexec {shlex.join([sys.executable, '-I', str(CHILD), str(made.folder)])}\n")
     interpreter.chmod(0o755)
     (box.home / "cinder.yaml").write_text("backends: [{name: lvm, volume_driver: x.Y}]\n")
     socket = box.home / "csi.sock"

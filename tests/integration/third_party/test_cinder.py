@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ def test_conforms(real_folder: Path, go_program: Callable[[str], Path]) -> None:
     program = go_program("sanity")
     storage, socket, interpreter = real_folder / "storage", real_folder / "csi.sock", real_folder / "python"
     storage.mkdir()
-    interpreter.write_text(f"#!/bin/sh\nexec {sys.executable} -I {CHILD} {storage}\n")
+    interpreter.write_text(f"#!/bin/sh\nexec {shlex.join([sys.executable, '-I', str(CHILD), str(storage)])}\n")
     interpreter.chmod(0o755)
     (real_folder / "cinder.yaml").write_text("backends: [{name: lvm, volume_driver: x.Y}]\n")
     options = ["--endpoint", str(socket), "--config", f"{real_folder}/cinder.yaml", "--state", f"{real_folder}/state"]

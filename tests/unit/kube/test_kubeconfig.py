@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import stat
 import sys
 from pathlib import Path
@@ -76,8 +77,9 @@ def test_first_existing_of_the_environment(tmp_path: Path, monkeypatch: pytest.M
 
 
 def plugin(folder: Path, body: str) -> str:
-    script = folder / "plugin"
-    script.write_text(f"#!{sys.executable}\n{body}")
+    script, code = folder / "plugin", folder / "plugin.py"
+    code.write_text(body)
+    script.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, str(code)])} "$@"\n')  # a path may hold spaces
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return '{exec: {apiVersion: client.authentication.k8s.io/v1, command: "./plugin", args: [x], env: [{name: A, value: b}]}}'
 
