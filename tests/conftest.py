@@ -85,6 +85,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--histories", type=int, default=300, help="histories of a cluster that forgets (default %(default)s)"
     )
     group.addoption("--history-seed", type=int, default=1, help="seed of the first history (default %(default)s)")
+    group.addoption(
+        "--slowness-seed", type=int, default=0,
+        help="in virtual time, turns of the event loop take a while that this seed chooses (0: none)",
+    )  # fmt: skip
     group.addoption("--report-to", type=Path, help="a JSON file for the outcomes of all tests (scripts/run_tests.py)")
     group.addoption(
         "--files-with", help="a regular expression: only test files that it finds something in are imported"

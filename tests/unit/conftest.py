@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -27,8 +28,11 @@ Settle = Callable[[], Awaitable[None]]
 
 @pytest.fixture
 def event_loop_policy(request: pytest.FixtureRequest) -> asyncio.AbstractEventLoopPolicy:
-    """Virtual time, for tests that are marked so."""
-    return VirtualPolicy() if request.node.get_closest_marker("virtual_time") else asyncio.DefaultEventLoopPolicy()
+    """Virtual time, for tests that are marked so; with --slowness-seed, turns of the loop take some of it."""
+    if not request.node.get_closest_marker("virtual_time"):
+        return asyncio.DefaultEventLoopPolicy()
+    seed = request.config.getoption("--slowness-seed")
+    return VirtualPolicy(random.Random(f"{seed} {request.node.nodeid}") if seed else None)
 
 
 @pytest.fixture

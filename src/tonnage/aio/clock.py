@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import selectors
 import threading
 import time
@@ -70,19 +71,32 @@ _PATIENCE, _CHANCE = 2.0, 0.001
 has a short chance to end at each step of it."""
 
 
+_TURNS_PER_SECOND = 5000.0
+"""Of a loop whose turns take a while, on average."""
+
+
 class _InstantSelector(selectors.DefaultSelector):
     """A selector that polls sockets without waiting; an idle wait advances the loop's time instead.
 
     While threads work for the loop, it waits for them: else a minute passes before a thread under load has begun.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slowness: random.Random | None) -> None:
         super().__init__()
         self.now = 0.0
+        self._slowness = slowness
         self.working: dict[object, bool] = {}
         """Work in threads, and whether it may end without the time going on."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self._slowness is None:
+            return self._select(timeout)
+        ready = self._select(timeout)
+        self.now += self._slowness.expovariate(_TURNS_PER_SECOND)
+        self._slowness.shuffle(ready)
+        return ready
+
+    def _select(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if ready or timeout == 0:
             return ready
@@ -99,8 +113,9 @@ class _InstantSelector(selectors.DefaultSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose sleeps take no time. What it runs in threads takes none either, up to 2 real seconds."""
 
-    def __init__(self) -> None:
-        self._instant = _InstantSelector()
+    def __init__(self, slowness: random.Random | None = None) -> None:
+        """slowness: each turn takes a while that it chooses, and sockets are ready in any order, as on a real machine."""
+        self._instant = _InstantSelector(slowness)
         super().__init__(self._instant)
 
     def hold(self) -> Callable[[], object]:

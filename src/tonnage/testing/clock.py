@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -32,11 +33,18 @@ class ManualClock:
 
 
 class VirtualPolicy(asyncio.DefaultEventLoopPolicy):
-    """An event loop policy with virtual time: for code that waits on nothing outside this process."""
+    """An event loop policy with virtual time: for code that waits on nothing outside this process.
+
+    slowness: see VirtualLoop.
+    """
+
+    def __init__(self, slowness: random.Random | None = None) -> None:
+        super().__init__()
+        self._slowness = slowness
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         """A VirtualLoop."""
-        return VirtualLoop()
+        return VirtualLoop(self._slowness)
 
 
 def run_virtual(main: Awaitable[T]) -> T:

@@ -46,12 +46,14 @@ async def test_each_deletion_is_one_line_with_its_proof(
     await eventually(lambda: node.is_bound("data"))
     volume = await node.release("data")
 
-    async def gone() -> bool:
-        return await node.volumes() == []
+    def lines() -> list[str]:
+        return [record.getMessage() for record in caplog.records if record.name == "tonnage.node.deletions"]
 
-    await eventually(gone)
+    async def deleted() -> bool:
+        return await node.volumes() == [] and bool(lines())
+
+    await eventually(deleted)
     name, uid = volume.metadata.name, volume.metadata.uid
-    lines = [record.getMessage() for record in caplog.records if record.name == "tonnage.node.deletions"]
-    assert lines[0].startswith(f"deleted what=volume name=scratch/{name} driver=csi.tonnage.dev proof=")
-    assert f"PersistentVolume {name} (uid {uid}, resourceVersion " in lines[0]
-    assert lines[0].endswith("is Released with policy Delete")
+    assert lines()[0].startswith(f"deleted what=volume name=scratch/{name} driver=csi.tonnage.dev proof=")
+    assert f"PersistentVolume {name} (uid {uid}, resourceVersion " in lines()[0]
+    assert lines()[0].endswith("is Released with policy Delete")

@@ -30,7 +30,9 @@ async def _marked(node: FakeNode, eventually: Eventually) -> str:
     async def mark() -> str:
         return (await _notes(node)).get(names.HISTORY, "")
 
-    return str(await eventually(mark))
+    found = str(await eventually(mark))
+    await asyncio.sleep(1)  # the look that wrote it ends: it would mark what a test makes at once
+    return found
 
 
 def _went_back(node: FakeNode) -> float:

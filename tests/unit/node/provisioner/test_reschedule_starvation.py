@@ -100,10 +100,16 @@ async def _kept(
     return node
 
 
+async def _is_guarded(node: FakeNode) -> bool:
+    """Whether the guard has begun. Until then, the claims may publish 0 as well, while they are tried."""
+    return bool(node.agents[0].ledger.guarded())
+
+
 async def test_what_is_kept_is_not_published_and_nobody_else_gets_it(
     make_node: MakeNode, scratch_pod: MakePod, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await _kept(make_node, scratch_pod, make_claim, eventually, "15Gi", "15Gi")
+    await eventually(lambda: _is_guarded(node))
     await eventually(lambda: node.publishes("0", "0"))
     await make_claim("small", "1Gi", storageClassName="late")
     await node.select("small")
@@ -122,6 +128,7 @@ async def test_when_it_is_over_the_room_is_everybodys(
     make_node: MakeNode, scratch_pod: MakePod, make_claim: MakeClaim, eventually: Eventually, how: str
 ) -> None:
     node = await _kept(make_node, scratch_pod, make_claim, eventually, "15Gi", "15Gi")
+    await eventually(lambda: _is_guarded(node))
     await eventually(lambda: node.publishes("0", "0"))
     if how == "gone":
         for claim in LARGE:

@@ -117,17 +117,20 @@ async def test_a_finished_pod_gives_its_disk_back(
 
 async def test_a_pod_that_ends_before_its_volume_is_seen_to_be_bound(job: Finishing, eventually: Eventually) -> None:
     """PVs get their phase from another controller, at any time after the claim has its own."""
-    early = {"status": {"phase": "Available"}}
-    await job.node.client.patch(kinds.VOLUMES, job.volume, early, subresource="status")
     cached = job.node.agents[0].finished._node.volumes
+
+    async def has_phase(phase: str) -> None:
+        await job.node.client.patch(kinds.VOLUMES, job.volume, {"status": {"phase": phase}}, subresource="status")
 
     async def is_seen() -> bool:
         found = cached.get(job.volume)
         return found is not None and found.status.phase == "Available"
 
+    await has_phase("Available")
     await eventually(is_seen)
     await job.end()
     await job.unstage()
+    await has_phase("Bound")
     await eventually(job.is_reclaimed)
 
 
