@@ -160,6 +160,7 @@ async def test_without_an_interval_nothing_is_asked(
     await make_claim("a", "1Gi", storageClassName="late")
     await node.select("a")
     await eventually(lambda: node.is_bound("a"))
+    await asyncio.sleep(1)  # what it asks at its start
     lists = pool.lists
     await asyncio.sleep(100 * LONG)
     assert pool.lists == lists

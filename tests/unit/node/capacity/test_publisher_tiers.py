@@ -285,6 +285,7 @@ async def test_a_restarted_agent_writes_nothing(
     await control()
     node = await make_node("100Gi", capacity="auto")
     await eventually(lambda: stage.is_in_tier("16Gi"))
+    await asyncio.sleep(5.0)  # all else that it writes at its start, as the mark of history
     await node.kill_agent()
     version = (await stage.kube.list(kinds.NODES)).resource_version
     agent = await node.start_agent(capacity="auto")
