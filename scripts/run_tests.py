@@ -57,6 +57,7 @@ _MORE_CHANCE = ("--kills", "400", "--kill-seed", "1001", "--cut-seed", "1001", "
 REST: Mapping[str, Sequence[str]] = {
     "machine": (*_MACHINE, "-m", "(programs or campaign) and not uml and not qemu", *_MORE_CHANCE),
     "examples": ("--files-with", "hypothesis", "-m", f"hypothesis and {_GUESTS_AND_GO}"),
+    "slowness": ("--files-with", "virtual_time", "-m", "virtual_time", "--slowness-seed", "1", _FEW),
     "uml": ("--files-with", r"mark\.uml", "-m", "uml"),
     "qemu": ("--files-with", r"mark\.qemu", "-m", "qemu and not alone"),
     "clusters": ("--files-with", r"mark\.e2e", "-m", "e2e and not kubelets"),

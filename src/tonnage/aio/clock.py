@@ -114,7 +114,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose sleeps take no time. What it runs in threads takes none either, up to 2 real seconds."""
 
     def __init__(self, slowness: random.Random | None = None) -> None:
-        """slowness: each turn takes a while that it chooses, and sockets are ready in any order, as on a real machine."""
+        """Make a loop at time 0.
+
+        slowness: each turn takes a while that it chooses, and sockets are ready in any order, as on a real machine.
+        """
         self._instant = _InstantSelector(slowness)
         super().__init__(self._instant)
 
