@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from tonnage.claims.node_scope import DriverInfo, DriverSet, attach
 from tonnage.content.hosts import AllowedHost, FetchPolicy
 from tonnage.csi.client.client import STORAGE_TIMEOUT, CsiClient
 from tonnage.csi.client.local import client_of
-from tonnage.csi.driver.driver import Driver, Unfit
+from tonnage.csi.driver.driver import Driver, Unfit, nobody_asks
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.filling import Fillings
 from tonnage.csi.driver.inline_layers import PoolLayers
@@ -96,6 +96,8 @@ class NodeDriver:
         """Set to NodeAgent.refresh; called when others changed the capacity."""
         self.on_unfit: Unfit = lambda context, why: None
         """Set to NodeAgent.tell_unfit; called when an inline volume does not fit."""
+        self.before_stage: Callable[[str], Awaitable[None]] = nobody_asks
+        """Set to NodeAgent.before_stage; called before a volume is staged."""
         self.on_unstaged: Callable[[str], None] = lambda handle: None
         """Set to NodeAgent.unstaged; called when a volume was unstaged."""
         self.on_pool_fault: PoolFault = lambda pool, why: None
@@ -125,6 +127,7 @@ class NodeDriver:
                     clock=clock or RealClock(),
                     on_inline=lambda: self.on_inline(),
                     on_unfit=lambda context, why: self.on_unfit(context, why),
+                    before_stage=lambda handle: self.before_stage(handle),
                     on_unstaged=lambda handle: self.on_unstaged(handle),
                 ),
                 sockets / f"{name}.sock",
@@ -254,6 +257,10 @@ class NodeAgent:
     def refresh(self) -> None:
         """Call GetCapacity again: an inline volume came or went."""
         self.readings.want_all()
+
+    async def before_stage(self, handle: str) -> None:
+        """See ApiHistory.before_use(). A volume's PersistentVolume has its name."""
+        await self.history.before_use(handle.rpartition("/")[2])
 
     def unstaged(self, handle: str) -> None:
         """Check whether the pod of a volume that was unstaged has finished."""

@@ -10,8 +10,8 @@ that has the mark, was deleted. So the file holds the volumes whose PersistentVo
 written, and again after that: the first shows that it is older than the mark, the second that it is of the same
 history, as the API server may be restored between the two.
 
-A PersistentVolume that a person gives to another claim is marked at once: in an older state it is Released, and its
-policy would delete what the other claim's pods wrote.
+A PersistentVolume that a person gives to another claim is marked at once, and before a pod gets its volume: in an older
+state it is Released, and its policy would delete what the other claim's pods wrote.
 
 The file is written before the Node, and again once the Node has the mark. Killed between the two, the agent finds the
 former mark in the Node: it writes a new one, and has seen no volume.
@@ -36,7 +36,7 @@ from tonnage.api.core import Node, PersistentVolume
 from tonnage.api.kinds import NODES, VOLUMES
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import NodeScope
-from tonnage.errors import ApiError, PreconditionError, TonnageError, host_errors
+from tonnage.errors import ApiError, PreconditionError, TonnageError, UnavailableError, host_errors
 from tonnage.kube.cache import Cache
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
@@ -85,7 +85,7 @@ class ApiHistory:
         state: Path | None,
     ) -> None:
         self._client, self._events, self._clock = client, events, clock
-        self._node, self._selector, self._volumes = scope.node, scope.selector, volumes
+        self._node, self._scope, self._volumes = scope.node, scope, volumes
         self._state = state
         self._seen: _Seen | None = None
         self._loaded = False
@@ -149,6 +149,23 @@ class ApiHistory:
         await self.check()
         return self._seen is not None and self._seen.confirmed and volume in self._seen.volumes
 
+    async def before_use(self, volume: str) -> None:
+        """Before a pod gets a volume: mark its PersistentVolume first, if it has another claim than it was made for.
+
+        Else what the pod writes would be deleted in an older state that has the PersistentVolume Released. Idempotent.
+        Raises ApiError, UnavailableError; HostError where the file cannot be written.
+        """
+        found = await find(self._client, VOLUMES, volume)  # the watch may not show yet whom it was given to
+        if found is None or len(proofs := _proofs(found)) == 1 or not self._scope.has_volume(found.metadata):
+            return
+        try:
+            await self.check()
+        except PreconditionError:
+            return  # nothing is deleted, and what ends that is a new mark
+        await self._renew(proofs)
+        if self._may_mark and self._seen is not None and not set(proofs) <= set(self._seen.volumes):
+            raise UnavailableError(f"PersistentVolume {volume}: that it has another claim is not marked yet")
+
     def _volume_changed(self, _old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         proofs = _proofs(new) if new is not None else []
         if self._seen is None or not set(proofs) <= set(self._seen.volumes):
@@ -156,10 +173,10 @@ class ApiHistory:
             if len(proofs) > 1:
                 self._reused.set()
 
-    async def _renew(self) -> None:
-        """Mark the Node again, if there are volumes that the last mark does not prove."""
+    async def _renew(self, more: Collection[str] = ()) -> None:
+        """Mark the Node again, if there are volumes that the last mark does not prove. more: proofs of further ones."""
         async with self._lock:
-            now = sorted(proof for volume in self._volumes for proof in _proofs(volume))
+            now = sorted({*more, *(proof for volume in self._volumes for proof in _proofs(volume))})
             if self._seen is None or self._seen.stopped or set(now) <= set(self._seen.volumes):
                 return
             node = await find(self._client, NODES, self._node)
@@ -227,7 +244,7 @@ class ApiHistory:
         metrics.WENT_BACK.labels(self._node).set(1 if stopped else 0)
 
     async def _present(self) -> set[str]:
-        found = await self._client.list(VOLUMES, labels=self._selector)
+        found = await self._client.list(VOLUMES, labels=self._scope.selector)
         return {proof for volume in found.items for proof in _proofs(volume)}
 
     async def _load(self, *, again: bool = False) -> None:

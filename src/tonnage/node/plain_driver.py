@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.local import client_of
-from tonnage.csi.driver.driver import Unfit
+from tonnage.csi.driver.driver import Unfit, nobody_asks
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.inline_layers import PoolLayers
 from tonnage.node.config import preflight
@@ -46,6 +46,8 @@ class StandaloneDriver:
         """Called when metrics are read, to update gauges of others."""
         self.on_unfit: Unfit = lambda context, why: None
         """Called when an inline volume does not fit."""
+        self.before_stage: Callable[[str], Awaitable[None]] = nobody_asks
+        """Called before a volume is staged."""
         self.on_unstaged: Callable[[str], None] = lambda handle: None
         """Called when a volume was unstaged."""
         self.on_pool_fault: PoolFault = lambda pool, why: None
@@ -54,6 +56,7 @@ class StandaloneDriver:
         driver = replace(preflight.make(config, pools), on_inline=lambda: self.on_inline())
         driver = replace(driver, on_unfit=lambda context, why: self.on_unfit(context, why))
         driver = replace(driver, on_unstaged=lambda handle: self.on_unstaged(handle))
+        driver = replace(driver, before_stage=lambda handle: self.before_stage(handle))
         assert driver.openings is not None
         self._openings, self._pools = driver.openings, pools
         for pool in self.pools:

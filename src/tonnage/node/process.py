@@ -127,6 +127,7 @@ class NodeProcess:
             self.agent = NodeAgent(self._client, config, clients=[self.driver.client()], clock=self._clock)
             self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
             self.driver.on_unstaged, self.driver.on_pool_fault = self.agent.unstaged, self.agent.tell_pool_fault
+            self.driver.before_stage = self.agent.before_stage
             await self.agent.run()
             config = replace(self.config.agent, went_back=True)
 

@@ -16,6 +16,7 @@ from tonnage.api.kinds import Kind
 from tonnage.api.quantity import to_bytes
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
+from tonnage.csi.driver.driver import nobody_asks
 from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.node.agent import NodeAgent, NodeDriver
@@ -49,7 +50,7 @@ class FakeNode:
         usual["state"] = self.folder
         config = AgentConfig(self.name, endpoints=tuple(self.driver.endpoints), **{**usual, **options})
         agent = NodeAgent(self.client, config, clock=LoopClock())
-        self.driver.on_unstaged = agent.unstaged
+        self.driver.on_unstaged, self.driver.before_stage = agent.unstaged, agent.before_stage
         self.agents.append(agent)
         self.tasks.append(asyncio.ensure_future(agent.run()))
         return agent
@@ -60,6 +61,7 @@ class FakeNode:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         self.tasks.clear()
+        self.driver.before_stage = nobody_asks
 
     async def select(self, *claims: str, node: str = "", provisioner: str = names.DRIVER) -> None:
         """Set selected-node of these claims, as a scheduler does; node: this one by default."""

@@ -37,7 +37,7 @@ from tonnage.csi.client.local import local_client
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.errors import CsiError
-from tonnage.errors import ApiError
+from tonnage.errors import ApiError, UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -99,10 +99,18 @@ class Node:
         self.name, self._client, self._state, self._clock = name, client, state, clock
         self.pool = FakePool("scratch", 20 * GIB, directories=False, clock=clock)
         self.driver = Driver(
-            name, {"scratch": self.pool}, Path(f"/simulated/{name}"), default_pool="scratch", clock=clock
-        )
+            name, {"scratch": self.pool}, Path(f"/simulated/{name}"), default_pool="scratch", clock=clock,
+            before_stage=self._before_stage,
+        )  # fmt: skip
         self.kubelet: CsiClient = local_client(self.driver)
         self._task: asyncio.Task[None] | None = None
+        self._agent: NodeAgent | None = None
+
+    async def _before_stage(self, handle: str) -> None:
+        """The driver is in the agent's process: without the one there is no other."""
+        if self._agent is None:
+            raise UnavailableError("there is no agent")
+        await self._agent.before_stage(handle)
 
     def start(self) -> None:
         """Start the agent, as its process does."""
@@ -116,7 +124,8 @@ class Node:
                 self.name, scope="label", capacity="exact", cluster_uid=cluster, poll=0, sweep_every=43200,
                 went_back=went_back, state=self._state,
             )  # fmt: skip
-            await NodeAgent(self._client, config, clients=[local_client(self.driver)], clock=self._clock).run()
+            self._agent = NodeAgent(self._client, config, clients=[local_client(self.driver)], clock=self._clock)
+            await self._agent.run()
             went_back = True
 
     async def kill(self) -> None:
@@ -124,6 +133,7 @@ class Node:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self._agent = None
 
     async def identities(self) -> dict[str, float]:
         """Volumes and snapshots of the pool -> when each was made: a new one under the same name has other bytes."""
@@ -307,7 +317,7 @@ class World:
             await asyncio.sleep(40)
         for node in self.nodes.values():
             node.start()
-        await asyncio.sleep(60)  # agents have marked it: docs/tasks/restore-cluster.md
+        await asyncio.sleep(self.random.choice((0.01, 1, 60)))
         await self.write()
 
     async def make_snapshot(self) -> None:
@@ -354,10 +364,9 @@ class World:
             ref, csi = volume.spec.claim_ref, volume.spec.csi
             if ref is None or ref.uid != claim.metadata.uid or csi is None:
                 return
-            if not await self._keep(node, csi.volume_handle, claim.metadata.uid):
-                return
             place = self.folder / "stage"
             await self.nodes[node].kubelet.stage(csi.volume_handle, place, VolumeCapability())
+            await self._keep(node, csi.volume_handle, claim.metadata.uid)
             await self.nodes[node].kubelet.unstage(csi.volume_handle, place)
 
     async def _keep(self, node: str, handle: str, owner: str) -> bool:

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
+from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
+from tonnage.csi.errors import CsiError
+from tonnage.errors import UnavailableError
+from tonnage.node.agent import NodeAgent
+from tonnage.node.config.agent import AgentConfig
 from tonnage.node.history import EVENT, EVERY, FILE
 from tonnage.observe import metrics
 from tonnage.testing.node import FakeNode, MakeNode
@@ -268,3 +273,73 @@ async def test_a_node_without_changes_costs_one_write(make_node: MakeNode, event
     await node.start_agent()
     await asyncio.sleep(3 * EVERY)
     assert await node.client.get(kinds.NODES, node.name) == before
+
+
+async def _given_away(node: FakeNode, make_claim: MakeClaim, eventually: Eventually) -> str:
+    """A volume that a person gives to another claim while no agent runs; returns its PersistentVolume."""
+    await make_claim("data", storageClassName="late")
+    volume = await _bound(node, "data", eventually)
+    await node.use(volume)
+    await node.kill_agent()
+    ref = {"uid": "2f7a3c1e-0000-4000-8000-000000000001", "name": "other"}
+    await node.client.patch(kinds.VOLUMES, volume, {"spec": {"claimRef": ref}})
+    return volume
+
+
+async def test_a_volume_that_has_another_claim_is_marked_before_a_pod_gets_it(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    """The agent's watch has not even begun: what the pod writes next is safe in a state of before."""
+    node = await make_node("10Gi")
+    before = await _marked(node, eventually)
+    volume = await _given_away(node, make_claim, eventually)
+    agent = NodeAgent(
+        node.client, AgentConfig(node.name, cluster_uid="cluster-1", state=node.folder), clock=LoopClock()
+    )
+    node.driver.before_stage = agent.before_stage
+    await node.use(volume)
+    marked = (await _notes(node))[names.HISTORY]
+    assert marked != before
+    await node.use(volume)
+    assert (await _notes(node))[names.HISTORY] == marked, "once"
+    await _annotate(node, **{names.HISTORY: before})
+    await node.client.patch(kinds.VOLUMES, volume, {"status": {"phase": "Released"}}, subresource="status")
+    await node.remove_claim("data")
+    await node.start_agent()
+    await asyncio.sleep(600)
+    assert await node.volumes() == [volume]
+    assert names.DELETIONS_STOPPED in await _notes(node)
+
+
+async def test_a_pod_gets_no_volume_with_another_claim_while_that_cannot_be_marked(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await make_node("10Gi")
+    await _marked(node, eventually)
+    volume = await _given_away(node, make_claim, eventually)
+    agent = NodeAgent(
+        node.client, AgentConfig(node.name, cluster_uid="cluster-1", state=node.folder), clock=LoopClock()
+    )
+    node.driver.before_stage = agent.before_stage
+    patch = node.client.patch
+
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise UnavailableError("the API server is away")
+
+    monkeypatch.setattr(node.client, "patch", fail)
+    with pytest.raises(CsiError, match="the API server is away"):
+        await node.use(volume)
+    monkeypatch.setattr(node.client, "patch", patch)
+    await node.use(volume)
+
+
+async def test_a_volume_of_the_claim_that_it_was_made_for_costs_no_write(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    node = await make_node("10Gi")
+    await _marked(node, eventually)
+    await make_claim("data", storageClassName="late")
+    volume = await _bound(node, "data", eventually)
+    version = (await node.client.get(kinds.NODES, node.name)).metadata.resource_version
+    await node.use(volume)
+    assert (await node.client.get(kinds.NODES, node.name)).metadata.resource_version == version

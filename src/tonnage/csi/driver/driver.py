@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,6 +57,10 @@ Unfit = Callable[[Mapping[str, str], str], None]
 """Called with the context of a publish call, which names the pod, and why its inline volume does not fit."""
 
 
+async def nobody_asks(_: str) -> None:
+    """Let any volume be staged: the driver runs without an agent."""
+
+
 @dataclass(frozen=True)
 class Driver:
     """The configuration and pools that the services of one driver name share.
@@ -90,6 +94,8 @@ class Driver:
     """Called after an inline volume is created or deleted: no CSI call reports the changed capacity to a controller."""
     on_unfit: Unfit = lambda context, why: None
     """Called when a pod's inline volume does not fit."""
+    before_stage: Callable[[str], Awaitable[None]] = nobody_asks
+    """Called with the id of a volume before it is staged; an error that it raises fails the call."""
     on_unstaged: Callable[[str], None] = lambda vid: None
     """Called with the id of a volume that was unstaged: its pods may have finished."""
 

@@ -57,7 +57,7 @@ class NodeService:
     async def NodeStageVolume(self, request: csi_pb2.NodeStageVolumeRequest) -> csi_pb2.NodeStageVolumeResponse:
         """Stage a volume: format it once and mount it at its staging path; attach raw block.
 
-        Raises NotFoundError, InvalidError (path, capability), HostError.
+        Raises NotFoundError, InvalidError (path, capability), HostError, and what Driver.before_stage raises.
         """
         staging = self._places.path("staging_target_path", request.staging_target_path)
         use = check_capability(request)
@@ -66,6 +66,7 @@ class NodeService:
         check_filled(volume)
         check_parent(staging)
         refuse_links(staging)
+        await self._driver.before_stage(request.volume_id)
         await pool.stage(volume.name, staging, options=use.flags)
         return csi_pb2.NodeStageVolumeResponse()
 
