@@ -178,6 +178,8 @@ class Readings:
             amount, fault = (_NONE, fault) if fault else await ask_capacity(driver, sources[0][1])
             inline_reserved = None if fault else await _inline_reserved(driver, sources[0][1], amount)
             for source, storage_class in sources:
+                if self._classes.get(storage_class.key) is not storage_class:
+                    continue  # replaced or gone during the calls; its change asked for another round
                 if fault:
                     self.faults.found(source, storage_class, fault)
                 else:

@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tonnage.api import names
+import pytest
+
+from tonnage.api import kinds, names
 from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.node.agent import NodeAgent
 from tonnage.node.capacity import poller
+from tonnage.testing.objects import MakeClass
 from tonnage.testing.wait import Eventually
 
 GIB = 1 << 30
@@ -74,3 +77,47 @@ async def test_freed_bytes_are_read_at_once_while_a_volume_is_created(
 
 async def _answers(agent: NodeAgent, size: int) -> bool:
     return bool(agent.drivers.get(names.DRIVER)) and _free(agent) == size
+
+
+async def test_the_answer_for_a_class_is_not_taken_for_its_replacement(
+    make_node: Callable[..., Any], make_class: MakeClass, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer comes when the class is gone: its successor of the same name would seem to be full."""
+    node = await make_node("4Gi")
+    (agent,) = node.agents
+    assert await eventually(lambda: _answers(agent, 4 * GIB))
+    driver, asked, answered = agent.drivers.get(names.DRIVER), asyncio.Event(), asyncio.Event()
+    assert driver is not None
+    ask = driver.client.get_capacity
+
+    async def slow(*arguments: Any, **more: Any) -> Any:
+        asked.set()
+        await answered.wait()
+        return await ask(*arguments, **more)
+
+    monkeypatch.setattr(driver.client, "get_capacity", slow)
+    source = CapacitySource(names.DRIVER, "wrong", f"pool/{node.pool.name}")
+    read: list[int] = []
+
+    def note(about: CapacitySource, _: int, available: int, *__: Any, **___: Any) -> None:
+        if about == source:
+            read.append(available)
+
+    monkeypatch.setattr(agent.ledger, "read", note)
+    await make_class("wrong", parameters={f"{names.CSI_PREFIX}what": "x"})
+    await asked.wait()
+    await node.client.delete(kinds.STORAGE_CLASSES, "wrong")
+    await make_class("wrong")
+
+    async def is_seen() -> bool:
+        found = agent.readings.sources(driver).get(source)
+        return found is not None and not found.parameters
+
+    assert await eventually(is_seen)
+    answered.set()
+
+    async def is_read() -> bool:
+        return bool(read)
+
+    assert await eventually(is_read)
+    assert read[0] == 4 * GIB
