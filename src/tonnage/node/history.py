@@ -11,7 +11,8 @@ written, and again after that: the first shows that it is older than the mark, t
 history, as the API server may be restored between the two.
 
 A PersistentVolume that a person gives to another claim is marked at once, and before a pod gets its volume: in an older
-state it is Released, and its policy would delete what the other claim's pods wrote.
+state it is Released, and its policy would delete what the other claim's pods wrote. A new Node has no mark: there, the
+file says which claims such PersistentVolumes have.
 
 The file is written before the Node, and again once the Node has the mark. Killed between the two, the agent finds the
 former mark in the Node: it writes a new one, and has seen no volume.
@@ -23,7 +24,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,8 +59,9 @@ SOON, EVERY = 30.0, 600.0
 class _Seen(msgspec.Struct, frozen=True):
     """The file. node: uid of the Node object. mark: what its annotation is, or former while the mark is not confirmed.
 
-    volumes: PersistentVolumes that were there when the mark was written, see _proofs(). stopped: why nothing may be
-    deleted, "" otherwise. former_nodes: uids of Node objects of before: one that returns is of an older state.
+    volumes: PersistentVolumes that were there when the mark was written, see _proofs(). given: those that have another
+    claim than they were made for; other marks do not end that. stopped: why nothing may be deleted, "" otherwise.
+    former_nodes: uids of Node objects of before: one that returns is of an older state.
     """
 
     node: str
@@ -67,6 +69,7 @@ class _Seen(msgspec.Struct, frozen=True):
     former: str = ""
     confirmed: bool = False
     volumes: list[str] = []
+    given: list[str] = []
     stopped: str = ""
     former_nodes: list[str] = []
     version: int = records.FORMAT
@@ -200,6 +203,8 @@ class ApiHistory:
     async def _judge(self, node: Node, seen: _Seen | None) -> None:
         """Compare a Node with the file. Raises PreconditionError."""
         if seen is None or (not seen.stopped and _is_unmarked(node, seen)):
+            if seen is not None and (why := await self._taken_back(seen)):
+                await self._stop(node, why)
             await self._write(node)
         elif not self._is_known(node):
             await self._stop(node, seen.stopped or _older(node, seen))
@@ -211,6 +216,15 @@ class ApiHistory:
             await self._stop(node, seen.stopped)
         elif not seen.confirmed:
             await self._save(msgspec.structs.replace(seen, confirmed=True))
+
+    async def _taken_back(self, seen: _Seen) -> str:
+        """Return which PersistentVolume has not got the claim that the file says, "" for none. Raises ApiError."""
+        claims = dict(given.split(" ", 1) for given in seen.given)
+        for volume in await self._listed() if claims else ():
+            name, ref = volume.metadata.name, volume.spec.claim_ref
+            if name in claims and (ref is None or ref.uid != claims[name]):
+                return f"PersistentVolume {name} is not of the claim with uid {claims[name]}, as it was since"
+        return ""
 
     async def _stop(self, node: Node, why: str) -> None:
         """Say why nothing is deleted, in the Node and by an Event; a Node that says so already is left alone."""
@@ -228,7 +242,9 @@ class ApiHistory:
         if not self._may_mark:
             return
         former = _former_nodes(self._seen, node)
-        seen = _Seen(node.metadata.uid, secrets.token_hex(8), _mark(node), stopped=stopped, former_nodes=former)
+        given = self._seen.given if self._seen is not None else []
+        mark = secrets.token_hex(8)
+        seen = _Seen(node.metadata.uid, mark, _mark(node), given=given, stopped=stopped, former_nodes=former)
         await self._save(seen)
         notes = {names.HISTORY: seen.mark, names.DELETIONS_STOPPED: stopped or None}
         try:
@@ -239,13 +255,15 @@ class ApiHistory:
             self._may_mark = False  # an admission policy of an earlier version
             log.warning("cannot notice an older state of the API server node=%s error=%s", self._node, failure)
             return
-        volumes = sorted(set(before) & await self._present()) if before else []
-        await self._save(msgspec.structs.replace(seen, confirmed=True, volumes=volumes))
+        if (before or given) and not stopped:
+            present = {proof for volume in await self._listed() for proof in _proofs(volume)}
+            volumes, given = sorted(present & set(before)), sorted(proof for proof in present if " " in proof)
+            seen = msgspec.structs.replace(seen, volumes=volumes, given=given)
+        await self._save(msgspec.structs.replace(seen, confirmed=True))
         metrics.WENT_BACK.labels(self._node).set(1 if stopped else 0)
 
-    async def _present(self) -> set[str]:
-        found = await self._client.list(VOLUMES, labels=self._scope.selector)
-        return {proof for volume in found.items for proof in _proofs(volume)}
+    async def _listed(self) -> Sequence[PersistentVolume]:
+        return (await self._client.list(VOLUMES, labels=self._scope.selector)).items
 
     async def _load(self, *, again: bool = False) -> None:
         if self._state is not None and (again or not self._loaded):

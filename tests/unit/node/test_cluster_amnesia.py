@@ -408,8 +408,6 @@ class World:
         if records := store.records(kind.plural):
             victim = self.random.choice(records)
             await store.remove(victim.key, victim.decode(), victim.revision)
-            if kind is kinds.NODES:  # no backup is without it: docs/tasks/restore-cluster.md
-                await self.register(victim.key.name)
 
     async def register_again(self) -> None:
         for name in NODES:

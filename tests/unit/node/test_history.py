@@ -311,6 +311,35 @@ async def test_a_volume_that_has_another_claim_is_marked_before_a_pod_gets_it(
     assert names.DELETIONS_STOPPED in await _notes(node)
 
 
+@pytest.mark.parametrize("is_older", [True, False])
+async def test_a_state_without_the_node_is_older_where_a_volume_has_its_former_claim(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, *, is_older: bool
+) -> None:
+    """The node registers again, so there is no mark to compare."""
+    node = await make_node("10Gi")
+    await _marked(node, eventually)
+    volume = await _given_away(node, make_claim, eventually)
+    await node.start_agent()
+    await asyncio.sleep(60)
+    await node.kill_agent()
+    await node.client.delete(kinds.NODES, node.name)
+    if is_older:
+        claim = await node.claim("data")
+        ref = {"uid": claim.metadata.uid, "name": "data"}
+        await node.client.patch(kinds.VOLUMES, volume, {"spec": {"claimRef": ref}})
+        await node.client.patch(kinds.VOLUMES, volume, {"status": {"phase": "Released"}}, subresource="status")
+    await node.remove_claim("data")
+    await node.client.create(kinds.NODES, {"metadata": {"name": node.name}})
+    await node.start_agent()
+    await asyncio.sleep(600)
+    assert await node.volumes() == [volume]
+    assert (names.DELETIONS_STOPPED in await _notes(node)) is is_older
+    if is_older:
+        await _annotate(node, **{names.DELETIONS_STOPPED: None})
+        await asyncio.sleep(600)
+        assert await node.volumes() == [], "a person has looked at it"
+
+
 async def test_a_pod_gets_no_volume_with_another_claim_while_that_cannot_be_marked(
     make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
