@@ -109,6 +109,9 @@ class HttpsServer:
             except OSError as error:
                 log.debug("connection lost: %s", error)
                 accepted.close()
+            except Exception:  # a fault of one connection makes the API server deaf to no other
+                log.exception("cannot serve a connection")
+                accepted.close()
 
     async def stop(self) -> None:
         """Close the socket and open connections. Idempotent."""

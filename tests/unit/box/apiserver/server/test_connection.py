@@ -59,6 +59,25 @@ async def test_connections_that_never_ask_keep_nobody_out(
         writer.transport.abort()
 
 
+async def test_a_fault_of_one_connection_keeps_nobody_else_out(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin, begun = connection.Tls.__init__, []
+
+    def fails_once(self: connection.Tls, *arguments: Any) -> None:
+        begun.append(None)
+        if len(begun) == 1:
+            raise ValueError("a fault")
+        begin(self, *arguments)
+
+    monkeypatch.setattr(connection.Tls, "__init__", fails_once)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port(server))
+    assert await reader.read() == b"", "it is closed"
+    writer.close()
+    assert await ask(server) == 200
+    assert "cannot serve a connection" in caplog.text
+
+
 @pytest.mark.slow
 async def test_requests_that_trickle_keep_nobody_out(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "TURN_SECONDS", 0.05)
