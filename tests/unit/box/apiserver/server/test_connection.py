@@ -62,7 +62,7 @@ async def test_connections_that_never_ask_keep_nobody_out(
 async def test_a_fault_of_one_connection_keeps_nobody_else_out(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    begin, begun = connection.Tls.__init__, []
+    begin, begun = connection.Tls.__init__, list[None]()
 
     def fails_once(self: connection.Tls, *arguments: Any) -> None:
         begun.append(None)
