@@ -264,7 +264,9 @@ class VolumeManager:
             if not _has_source(volume):
                 raise UnsupportedError(await self._name_source(pod, volume))
             is_written_here = volume.host_path is None and volume.empty_dir is None
-            return Mounted(await self.files.mount(pod, volume), is_written_here=is_written_here)
+            path = await self.files.mount(pod, volume)
+            # A container never writes what the kubelet does, whatever its mount says (kubelet_pods.go, makeMounts).
+            return Mounted(path, read_only=is_written_here, is_written_here=is_written_here)
         except (MountError, ClaimError) as failure:
             return failure
         except (TonnageError, OSError) as failure:

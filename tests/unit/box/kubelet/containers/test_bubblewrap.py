@@ -200,6 +200,34 @@ async def test_files_of_configmaps_and_secrets_and_variables(machine: Any) -> No
     assert _log(machine, pod) == ["vhunter2p", "400", "tmpfs", "w hunter2 node-1", "0"]
 
 
+async def test_a_container_cannot_write_what_the_kubelet_does(machine: Any) -> None:
+    """Also where the mount says readOnly: false, and of a part of the volume; other volumes can be mounted in it."""
+    await machine.client.create(CONFIG_MAPS, {"metadata": {"name": "cm"}, "data": {"k": "v"}}, "default")
+    await machine.client.create(SECRETS, {"metadata": {"name": "s"}, "data": {"k": "aA=="}}, "default")
+    downward = {"items": [{"path": "k", "fieldRef": {"fieldPath": "metadata.name"}}]}
+    mounts = [{"name": name, "mountPath": f"/v/{name}", "readOnly": False} for name in "csdpe"]
+    mounts += [{"name": "c", "mountPath": "/v/part", "subPath": "k"}, {"name": "e", "mountPath": "/v/c/inner"}]
+    script = (
+        "exec 2>&1; for v in c s d p; do touch /v/$v/new; rm /v/$v/k; done; touch /v/part; cat /v/part; "
+        "touch /v/e/new && ls /v/c/inner"
+    )
+    await machine.pod(
+        "p",
+        restartPolicy="Never",
+        volumes=[
+            {"name": "c", "configMap": {"name": "cm"}},
+            {"name": "s", "secret": {"secretName": "s"}},
+            {"name": "d", "downwardAPI": downward},
+            {"name": "p", "projected": {"sources": [{"configMap": {"name": "cm"}}]}},
+            {"name": "e", "emptyDir": {}},
+        ],
+        containers=[_shell(script, volumeMounts=mounts)],
+    )
+    log = _log(machine, await machine.phase("p", "Succeeded"))
+    refused = [line for line in log if line.endswith("Read-only file system")]
+    assert (len(refused), log[-1]) == (9, "vnew"), log
+
+
 async def test_volumes_where_real_manifests_mount_them(machine: Any) -> None:
     """An init container, a probe that joins the container, and a restart see the same."""
     await machine.client.create(CONFIG_MAPS, {"metadata": {"name": "cm"}, "data": {"index.html": "hello"}}, "default")
