@@ -522,6 +522,8 @@ DIFFERENT: Mapping[str, str] = {
     "claim with a wrong type": "Kubernetes names the type of Go, as v1.PersistentVolumeMode; the box knows that it is text",
     "claim patched by a failing JSON patch": "the box says which test failed; Kubernetes does not",
     "claim of another kind": "the box says what it wants and what it found; Kubernetes that it has no conversion",
+    "pod with the same pull secret twice": "the box pulls no images, and says so",
+    "pod with a nameless pull secret": "the box pulls no images, and says so",
     "pod that prefers what no label can be": "a warning of the box has at most 256 characters, so that all fit",
 }
 """Case -> why its answers differ."""

@@ -73,6 +73,7 @@ class ResourceRequirements(Object, frozen=True):
 
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
+    claims: list[dict[str, Any]] = []
 
 
 class TypedReference(Object, frozen=True):

@@ -1,13 +1,12 @@
 """Fields of security contexts, and the pod's fields of namespaces: what the box does about each. Pure.
 
-Used by the API server, which warns, and by the kubelet, which rejects. Each field is honored, or rejected by name, or
-has no effect and is answered with a warning: none is ignored silently.
+The other fields of pods are in pod_fields.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +25,14 @@ CAPABILITIES = {
     "CAP_SYS_CHROOT": 18,
 }
 """What a container has by default, with the numbers of linux/capability.h."""
+_SAFE = frozenset(
+    {
+        "ip_local_port_range", "ip_local_reserved_ports", "ip_unprivileged_port_start", "ping_group_range",
+        "tcp_fin_timeout", "tcp_keepalive_intvl", "tcp_keepalive_probes", "tcp_keepalive_time", "tcp_rmem",
+        "tcp_syncookies", "tcp_wmem",
+    }
+)  # fmt: skip
+"""Sysctls of net.ipv4 that a kubelet allows in a network that is the pod's own."""
 ALL = "ALL"
 LOCALHOST = "Localhost"
 
@@ -45,7 +52,8 @@ def _always(text: str) -> Check:
 class FieldRule:
     """What the box does about a field. effect: for people. rejects and warns: of a value, why; "" where it is fine.
 
-    by_runtime: under Kubernetes it is the container runtime that rejects it.
+    by_runtime: under Kubernetes it is the container runtime that rejects it. fails: the kubelet does, before the pod
+    begins, so the pod is Failed for this reason.
     """
 
     name: str
@@ -53,19 +61,12 @@ class FieldRule:
     rejects: Check = _never
     warns: Check = _never
     by_runtime: bool = False
+    fails: str = ""
 
     @property
     def is_checked(self) -> bool:
         """Whether the value matters."""
         return self.rejects is not _never or self.warns is not _never
-
-
-@dataclass(frozen=True)
-class Rejection:
-    """Why a container cannot run. by_runtime: as for FieldRule."""
-
-    text: str
-    by_runtime: bool = False
 
 
 def capability(name: str) -> str:
@@ -94,7 +95,11 @@ def _capabilities(value: Any) -> str:
 
 
 def _sysctls(value: Any) -> str:
-    return f"forbidden sysctl: {json.dumps(str(value[0].get('name'))[:253])} not allowlisted" if value else ""
+    if not value:
+        return ""
+    name = str(value[0].get("name"))[:253]
+    why = "not allowed with host Net enabled" if name.removeprefix("net.ipv4.") in _SAFE else "not allowlisted"
+    return f"forbidden sysctl: {json.dumps(name)} {why}"
 
 
 def _app_armor(value: Any) -> str:
@@ -121,7 +126,10 @@ _WINDOWS = "has no effect on Linux"
 _LABEL = FieldRule("seLinuxOptions", "Warning: no SELinux label is set.", warns=_always(_SE_LINUX))
 _OF_WINDOWS = FieldRule("windowsOptions", "Warning: no effect on Linux.", warns=_always(_WINDOWS))
 _ARMOR = FieldRule(
-    "appArmorProfile", "`Unconfined` is honored; other types are rejected: no profile is set.", rejects=_app_armor
+    "appArmorProfile",
+    "`Unconfined` is honored. With other types the pod is Failed (`AppArmor`): no profile is set.",
+    rejects=_app_armor,
+    fails="AppArmor",
 )
 _SECCOMP = FieldRule(
     "seccompProfile",
@@ -159,8 +167,9 @@ POD_CONTEXT = (
     FieldRule("supplementalGroupsPolicy", "Honored."),
     FieldRule(
         "sysctls",
-        "Rejected: those of the network are the machine's. The pod waits, where Kubernetes marks it Failed.",
+        "The pod is Failed (`SysctlForbidden`): those of the network are the machine's, and others are not set.",
         rejects=_sysctls,
+        fails="SysctlForbidden",
     ),
     _OF_WINDOWS,
 )
@@ -193,53 +202,3 @@ EPHEMERAL_CONTEXT = tuple(
     replace(rule, rejects=_never, warns=rule.rejects) if rule.name == "capabilities" else rule
     for rule in CONTAINER_CONTEXT
 )
-_EPHEMERAL = "ephemeralContainers"
-_CONTEXTS = {"initContainers": CONTAINER_CONTEXT, "containers": CONTAINER_CONTEXT, _EPHEMERAL: EPHEMERAL_CONTEXT}
-
-
-def rejection(spec: Spec, container: Spec) -> Rejection | None:
-    """Why a container of a pod cannot run in the box, with the field's name; None if it can."""
-    inner = _context(container)
-    outer = {word: value for word, value in _context(spec).items() if word not in inner}
-    # Not looked up among the ephemeral ones: the caller's pod may be older than this container.
-    is_ephemeral = not any(
-        one.get("name") == container.get("name")
-        for word in _CONTEXTS.keys() - {_EPHEMERAL}
-        for one in spec.get(word) or ()
-    )
-    places = (
-        ("spec", POD, spec),
-        ("spec.securityContext", POD_CONTEXT, outer),
-        ("securityContext", EPHEMERAL_CONTEXT if is_ephemeral else CONTAINER_CONTEXT, inner),
-    )
-    for path, rules, values in places:
-        for rule, value in _given(rules, values):
-            if text := rule.rejects(value):
-                return Rejection(f"{path}.{rule.name}: {text}", rule.by_runtime)
-    return None
-
-
-def warnings(spec: Spec, path: str = "spec") -> list[str]:
-    """What has no effect in a pod's spec, each with its path."""
-    found = [*_warned(path, POD, spec), *_warned(f"{path}.securityContext", POD_CONTEXT, _context(spec))]
-    for word, rules in _CONTEXTS.items():
-        for index, container in enumerate(spec.get(word) or ()):
-            found += _warned(f"{path}.{word}[{index}].securityContext", rules, _context(container))
-    return found
-
-
-def ephemeral_warnings(container: Spec) -> list[str]:
-    """What has no effect in a container that was added to a running pod."""
-    return _warned("securityContext", EPHEMERAL_CONTEXT, _context(container))
-
-
-def _context(owner: Spec) -> Spec:
-    return owner.get("securityContext") or {}
-
-
-def _warned(path: str, rules: tuple[FieldRule, ...], values: Spec) -> list[str]:
-    return [f"{path}.{rule.name}: {text}" for rule, value in _given(rules, values) if (text := rule.warns(value))]
-
-
-def _given(rules: tuple[FieldRule, ...], values: Spec) -> Iterator[tuple[FieldRule, Any]]:
-    return ((rule, values[rule.name]) for rule in rules if values.get(rule.name) is not None)

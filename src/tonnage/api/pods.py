@@ -224,6 +224,10 @@ class Container(Object, frozen=True):
     ports: list[ContainerPort] = []
     security_context: SecurityContext = SecurityContext()
     restart_policy: str | None = None
+    restart_policy_rules: list[dict[str, Any]] = []
+    resize_policy: list[dict[str, Any]] = []
+    termination_message_path: str = ""
+    termination_message_policy: str = ""
     target_container_name: str = ""
     """Of an ephemeral container: the one whose processes it is to see."""
     liveness_probe: dict[str, Any] | None = None
@@ -277,6 +281,34 @@ class ReadinessGate(Object, frozen=True):
     condition_type: str = ""
 
 
+class HostAlias(Object, frozen=True):
+    """A line of /etc/hosts."""
+
+    ip: str = ""
+    hostnames: list[str] = []
+
+
+class PodDNSConfigOption(Object, frozen=True):
+    """An option of the resolver."""
+
+    name: str = ""
+    value: str | None = None
+
+
+class PodDNSConfig(Object, frozen=True):
+    """What is added to the settings of name lookup."""
+
+    nameservers: list[str] = []
+    searches: list[str] = []
+    options: list[PodDNSConfigOption] = []
+
+
+class PodOS(Object, frozen=True):
+    """The operating system of a pod's containers."""
+
+    name: str = ""
+
+
 class PodSpec(Object, frozen=True):
     """Pod spec."""
 
@@ -306,6 +338,14 @@ class PodSpec(Object, frozen=True):
     host_users: bool | None = None
     share_process_namespace: bool | None = None
     hostname: str = ""
+    hostname_override: str | None = None
+    subdomain: str = ""
+    set_hostname_as_fqdn: bool | None = msgspec.field(default=None, name="setHostnameAsFQDN")
+    host_aliases: list[HostAlias] = []
+    dns_policy: str = ""
+    dns_config: PodDNSConfig | None = None
+    os: PodOS | None = None
+    image_pull_secrets: list[LocalObjectReference] = []
     active_deadline_seconds: int | None = None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.api import pod_security, pods
+from tonnage.api import pod_fields, pod_security, pods
 from tonnage.api.pod_security import CAPABILITIES, FieldRule
 from tonnage.box.apiserver.schema import schemas
 
@@ -83,7 +83,7 @@ def test_the_table_of_the_docs_is_that_of_the_code() -> None:
 )
 def test_what_cannot_be_done_is_rejected_by_name(spec: Obj, container: Obj, said: str) -> None:
     own = {"name": "c", "securityContext": container}
-    found = pod_security.rejection({**spec, "containers": [own]}, own)
+    found = pod_fields.rejection({**spec, "containers": [own]}, own)
     assert found is not None
     assert said in found.text
     assert found.by_runtime == ("seccompProfile" in said)
@@ -100,15 +100,15 @@ def test_what_is_honored_is_not_rejected() -> None:
         "capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]},
     }
     own = {"name": "c", "securityContext": context}
-    assert pod_security.rejection({**spec, "containers": [own]}, own) is None
-    assert pod_security.warnings({**spec, "containers": [own]}) == []
+    assert pod_fields.rejection({**spec, "containers": [own]}, own) is None
+    assert pod_fields.warnings({**spec, "containers": [own]}) == []
 
 
 def test_the_word_of_the_container_comes_first() -> None:
     spec = {"securityContext": {"seccompProfile": {"type": "Localhost"}}}
     own = {"securityContext": {"seccompProfile": {"type": "Unconfined"}}}
-    assert pod_security.rejection(spec, own) is None
-    assert pod_security.rejection(spec, {}) is not None
+    assert pod_fields.rejection(spec, own) is None
+    assert pod_fields.rejection(spec, {}) is not None
 
 
 def test_what_has_no_effect_is_warned_of() -> None:
@@ -119,7 +119,7 @@ def test_what_has_no_effect_is_warned_of() -> None:
         "containers": [{}, {"securityContext": {**context, "allowPrivilegeEscalation": True}}],
         "ephemeralContainers": [{"name": "e", "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}}],
     }
-    found = [warning.partition(":")[0] for warning in pod_security.warnings(spec, "spec.template.spec")]
+    found = [warning.partition(":")[0] for warning in pod_fields.warnings(spec, "spec.template.spec")]
     assert found == [
         "spec.template.spec.shareProcessNamespace",
         *(
@@ -134,8 +134,8 @@ def test_what_has_no_effect_is_warned_of() -> None:
     ]
     del spec["ephemeralContainers"]  # as a kubelet sees the pod that has learned of it before
     added = {"name": "e", "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}}
-    assert pod_security.rejection(spec, added) is None
-    assert pod_security.rejection({**spec, "initContainers": [added]}, added) is not None
+    assert pod_fields.rejection(spec, added) is None
+    assert pod_fields.rejection({**spec, "initContainers": [added]}, added) is not None
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import copy
 import itertools
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -249,7 +250,7 @@ def _parse(data: bytes) -> list[tuple[str, ...]]:
 
 def _intended(place: Place) -> set[str]:
     """The options that a field is there for."""
-    if place == ("hostname",):
+    if place in (("hostname",), ("hostnameOverride",)):
         return {"--hostname", "--setenv"}
     if place == ("serviceAccountName",):
         return {"--setenv"}
@@ -377,7 +378,8 @@ def test_the_base_reaches_bwrap(bench: _Bench) -> None:
 
 
 def _is_named(kind: Any, text: str) -> bool:
-    return isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind.__name__ in text
+    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    return is_struct and re.search(rf"\b{kind.__name__}\b", text) is not None
 
 
 def test_every_text_of_the_kubelets_own_types_is_tried() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tonnage.api import pod_security
+from tonnage.api import pod_fields
 from tonnage.box.apiserver.printers.table import dig
 from tonnage.box.apiserver.registry import pod_warnings
 from tonnage.box.apiserver.registry.node_labels import OLD_LABELS, of_terms
@@ -104,4 +104,4 @@ def _old_class(obj: Obj) -> list[str]:
 
 def _of_pod(pod: Obj, path: str) -> list[str]:
     """In Kubernetes' words, and then of what has no effect in the box. path: of the pod, with its dot."""
-    return [*pod_warnings.of_pod(pod, path), *pod_security.warnings(pod.get("spec") or {}, f"{path}spec")]
+    return [*pod_warnings.of_pod(pod, path), *pod_fields.warnings(pod.get("spec") or {}, f"{path}spec")]

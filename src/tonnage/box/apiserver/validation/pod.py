@@ -10,7 +10,14 @@ import msgspec
 from tonnage.box.apiserver.storage.store import Obj
 from tonnage.box.apiserver.validation.containers import containers, pod_security_context
 from tonnage.box.apiserver.validation.field_errors import Faults, difference, items
-from tonnage.box.apiserver.validation.meta import annotation_map, dns_label, dns_subdomain, kind_rules, labels
+from tonnage.box.apiserver.validation.meta import (
+    annotation_map,
+    dns_label,
+    dns_subdomain,
+    kind_rules,
+    labels,
+    name_rule,
+)
 from tonnage.box.apiserver.validation.network import pod_address
 from tonnage.box.apiserver.validation.scheduling import added_tolerations, removed_gates, scheduling
 from tonnage.box.apiserver.validation.volumes import volumes
@@ -23,6 +30,18 @@ _UPDATABLE = (
     "`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
+
+_SYSTEMS = ("linux", "windows")
+_LABEL = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_search_domain = name_rule(
+    253,
+    rf"{_LABEL}(\.{_LABEL})*",
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and must "
+    "start and end with an alphanumeric character",
+    "example.com",
+)
+_NAMESERVERS, _SEARCHES, _SEARCH_CHARACTERS = 3, 32, 2048
+_LONGEST_NAME = 64
 
 
 def _ephemeral_containers(faults: Faults, new: Obj, old: Obj | None) -> None:
@@ -44,8 +63,8 @@ def validate(faults: Faults, new: Obj, old: Obj | None) -> None:
     """Pod. Writes of a subresource (status, binding ...) preserve the spec, so only metadata is checked."""
     if old is None or new["spec"] != old["spec"]:
         _spec(faults, new)
-        for path, alias in items(new["spec"], "hostAliases", "spec.") if old is None else ():
-            faults.check(f"{path}.ip", alias.get("ip", ""), pod_address)
+        if old is None:
+            at_creation(faults, new["spec"])
         if old is None and new["spec"].get("ephemeralContainers"):
             faults.forbidden("spec.ephemeralContainers", "cannot be set on create")
         if old is not None:
@@ -151,3 +170,65 @@ def _forget_gated(faults: Faults, wanted: Obj, before: Obj) -> None:
     if was | now != now or any(now[k] != v for k, v in was.items() if k in now):
         detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
         faults.invalid("spec.nodeSelector", now, detail)
+
+
+def at_creation(faults: Faults, spec: Obj) -> None:
+    """Fields of a new pod that earlier versions did not look at: the pods that they stored can still change."""
+    _dns(faults, spec)
+    _override(faults, spec)
+    faults.optional("spec", spec, dns_label, "subdomain")
+    for path, alias in items(spec, "hostAliases", "spec."):
+        faults.check(f"{path}.ip", alias.get("ip", ""), pod_address)
+        for index, name in enumerate(alias.get("hostnames") or ()):
+            faults.check(f"{path}.hostnames[{index}]", name, dns_subdomain)
+    if (system := spec.get("os")) is not None:
+        if not system.get("name"):
+            faults.required("spec.os.name")
+        else:
+            faults.one_of("spec.os", system["name"], _SYSTEMS)
+    for word in ("initContainers", "containers"):
+        for path, container in items(spec, word, "spec."):
+            if container.get("restartPolicy"):
+                faults.one_of(f"{path}.restartPolicy", container["restartPolicy"], sorted(_RESTART_POLICIES))
+
+
+def _dns(faults: Faults, spec: Obj) -> None:
+    config, path = spec.get("dnsConfig"), "spec.dnsConfig"
+    if spec.get("dnsPolicy") == "None":
+        if config is None:
+            return faults.required(path, "must provide `dnsConfig` when `dnsPolicy` is None")
+        if not config.get("nameservers"):
+            detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+            return faults.required(f"{path}.nameservers", detail)
+    return _dns_config(faults, config or {}, path)
+
+
+def _dns_config(faults: Faults, config: Obj, path: str) -> None:
+    servers, searches = config.get("nameservers") or (), config.get("searches") or ()
+    if len(servers) > _NAMESERVERS:
+        faults.invalid(f"{path}.nameservers", servers, f"must not have more than {_NAMESERVERS} nameservers")
+    for index, server in enumerate(servers):
+        faults.check(f"{path}.nameservers[{index}]", server, pod_address)
+    if len(searches) > _SEARCHES:
+        faults.invalid(f"{path}.searches", searches, f"must not have more than {_SEARCHES} search paths")
+    if len(" ".join(searches)) > _SEARCH_CHARACTERS:
+        detail = f"must not have more than {_SEARCH_CHARACTERS} characters (including spaces) in the search list"
+        faults.invalid(f"{path}.searches", searches, detail)
+    for index, search in enumerate(searches):
+        if search != ".":
+            faults.check(f"{path}.searches[{index}]", search.removesuffix("."), _search_domain)
+    for here, option in items(config, "options", f"{path}."):
+        if not option.get("name"):
+            faults.required(here, "must not be empty")
+
+
+def _override(faults: Faults, spec: Obj) -> None:
+    name, path = spec.get("hostnameOverride"), "spec.hostnameOverride"
+    if name is None:
+        return
+    for word in ("setHostnameAsFQDN", "hostNetwork"):
+        if spec.get(word):
+            faults.forbidden(path, f"may not be specified when {word} is true")
+    if len(name) > _LONGEST_NAME:
+        faults.too_long(path, _LONGEST_NAME)
+    faults.check(path, name, dns_subdomain)

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import msgspec
 
 from tonnage.aio.clock import Clock
-from tonnage.api import pod_security
+from tonnage.api import pod_fields, pod_security
 from tonnage.api.meta import to_builtins
 from tonnage.api.pods import Container, Pod, VolumeMount
 from tonnage.box.kubelet.containers import context, env, exec_process, rootfs, seccomp, termination
@@ -56,6 +56,7 @@ from tonnage.box.kubelet.folder import make_folder, names, remove_tree
 from tonnage.box.kubelet.images import image_root, image_user
 from tonnage.box.kubelet.images.image_user import Accounts
 from tonnage.box.kubelet.images.node_images import NO_IMAGES, NodeImages
+from tonnage.box.kubelet.pods import network_files
 from tonnage.box.kubelet.volumes import subpaths
 from tonnage.errors import HostError, InvalidError, TonnageError, UnsupportedError
 from tonnage.host.descriptor import closing
@@ -290,6 +291,7 @@ class _Plan:
         self._image: ImageRecord | None = None
         inner, outer = spec.container.security_context, spec.pod.spec.security_context
         self._capabilities = pod_security.granted(inner.capabilities or {})
+        self._hostname = network_files.hostname(spec.pod)
         self._unconfined = (inner.seccomp_profile or outer.seccomp_profile or {}).get("type") == "Unconfined"
 
     def execute(self, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
@@ -307,7 +309,7 @@ class _Plan:
             self._make()
             if command.failure:
                 termination.write(self._folder, command.failure)
-            rootfs.populate(f"{self._folder}/{ROOT}", command.who, rootfs.hostname(self._spec.pod))
+            rootfs.populate(f"{self._folder}/{ROOT}", command.who, self._network())
         own = context.of(
             command.who,
             command.variables,
@@ -324,7 +326,7 @@ class _Plan:
         return {
             "PATH": rootfs.PATH,
             "HOME": who.home_folder,
-            "HOSTNAME": rootfs.hostname(spec.pod),
+            "HOSTNAME": self._hostname,
             **({"TERM": "xterm"} if spec.container.tty else {}),
             **dict(text.split("=", 1) for text in image),
             **spec.environment,
@@ -334,19 +336,19 @@ class _Plan:
         """As arguments(), for a root of an image, which is made first: what runs and as whom is read in it."""
         spec, pod, container, folder = self._spec, self._spec.pod, self._spec.container, self._folder
         binds = self._runtime.mounts(spec, in_image=True)
-        binds.append(Bind(termination.path(folder), "/dev/termination-log"))
+        binds += self._termination(in_image=True)
         self._image = record
         self._make()
         self._image = record = image_root.make(folder, store, container.image)
         files = [image_root.read(folder, path, image_user.MAX_FILE) for path in ("/etc/passwd", "/etc/group")]
         who = image_user.user(pod, container, record.config.user or "", Accounts(*files))
-        name, config = rootfs.hostname(pod), record.config
+        config = record.config
         variables = self._variables(who, config.env or ())
         argv = env.image_arguments(container, spec.environment, config)
         _check(variables, argv)
         working_dir = _working_dir(container.working_dir or config.working_dir or "")
-        image_root.prepare(folder, rootfs.network_files(name))
-        options = rootfs.arguments(name=name, environment=variables, in_image=True)
+        image_root.prepare(folder, self._network())
+        options = rootfs.arguments(name=self._hostname, environment=variables, in_image=True)
         return _Command(binds, options, argv, who, variables, working_dir, in_image=True)
 
     def arguments(self) -> _Command:
@@ -358,10 +360,19 @@ class _Plan:
         _check(variables, argv)
         working_dir = _working_dir(container.working_dir)
         binds = self._runtime.mounts(spec)
-        binds.append(Bind(termination.path(self._folder), "/dev/termination-log"))
-        options = rootfs.arguments(name=rootfs.hostname(pod), environment=variables)
+        binds += self._termination()
+        options = rootfs.arguments(name=self._hostname, environment=variables)
         failure = env.why_not_found(container, argv[0], variables["PATH"])
         return _Command(binds, options, argv, who, variables, working_dir, failure)
+
+    def _network(self) -> dict[str, bytes]:
+        return network_files.files(self._spec.pod, rootfs.machines_resolv_conf())
+
+    def _termination(self, *, in_image: bool = False) -> list[Bind]:
+        """Where the container writes its termination message. Raises InvalidError."""
+        path = self._spec.container.termination_message_path or termination.DEFAULT_PATH
+        target = rootfs.target(path, "terminationMessagePath", in_image=in_image)
+        return [Bind(termination.path(self._folder), target)]
 
     def _make(self) -> None:
         """Create the container's folder; removes those of older attempts."""
@@ -395,6 +406,7 @@ class _Plan:
             stdio.close_theirs()
         pidfd = os.pidfd_open(child.pid)
         fields = stat_fields(child.pid)
+        of_image = self._image.config.stop_signal if self._image is not None else None
         state = ProcessState(
             f"{self._spec.pod.metadata.uid}-{self._spec.container.name}-{self._spec.attempt}-{secrets.token_hex(4)}",
             child.pid,
@@ -403,7 +415,8 @@ class _Plan:
             clock.time(),
             self._log,
             self._image.image_id if self._image is not None else "",
-            _signal(self._image.config.stop_signal if self._image is not None else None),
+            _signal((self._spec.container.lifecycle or {}).get("stopSignal") or of_image),
+            self._spec.container.termination_message_policy == termination.FALLBACK,
         )
         _save(f"{self._folder}/{STATE}", state)
         return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump, stdin=stdio.stdin), pidfd
@@ -451,7 +464,7 @@ class _Plan:
 
 def _admit(pod: Pod, container: Container) -> None:
     """Reject by name what the container asks for and the box cannot do. Raises UnsupportedError, HostError."""
-    found = pod_security.rejection(to_builtins(pod.spec), to_builtins(container))
+    found = pod_fields.rejection(to_builtins(pod.spec), to_builtins(container))
     if found is not None:
         raise HostError(found.text) if found.by_runtime else UnsupportedError(found.text)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tonnage.aio.clock import Clock
-from tonnage.api import pod_security
+from tonnage.api import pod_fields
 from tonnage.api.meta import to_builtins
 from tonnage.api.pods import Container, ContainerStatus, Pod
 from tonnage.box.kubelet.containers.runtime import (
@@ -258,7 +258,7 @@ class Containers:
             return run.started
         if run.running or run.succeeded:
             return run.succeeded
-        if run.ended is not None and self.pod.spec.restart_policy == "Never":
+        if run.ended is not None and self._policy(run) == "Never":
             self.failed = run
             return False
         await self._ensure(run, volumes)
@@ -268,10 +268,14 @@ class Containers:
         """Whether an ended container is started again."""
         if self.finishing or run.ephemeral:
             return False
-        policy = "Always" if run.sidecar else self.pod.spec.restart_policy
+        policy = self._policy(run)
         if run.init and not run.sidecar:
             return policy != "Never" and run.ended is not None and run.ended.code != 0
         return policy == "Always" or (policy == "OnFailure" and run.ended is not None and run.ended.code != 0)
+
+    def _policy(self, run: Run) -> str:
+        """When it is started again: as it says itself, else as its pod does."""
+        return run.container.restart_policy or self.pod.spec.restart_policy
 
     def _next(self) -> float | None:
         """When the first waiting container is due."""
@@ -350,7 +354,7 @@ class Containers:
         if target := container.target_container_name:
             text = f"container {name} does not see the processes of container {target}: not done by this kubelet"
             self.emit("Warning", "NotSupported", text)
-        for text in pod_security.ephemeral_warnings(to_builtins(container)):
+        for text in pod_fields.ephemeral_warnings(to_builtins(container)):
             self.emit("Warning", "NotSupported", f"container {name}: {text}")
 
     def _begin(self, run: Run) -> None:
@@ -397,7 +401,7 @@ class Containers:
             spec = run.probes.failed() if run.probes is not None and run.running else None
             if spec is not None:
                 text = f"Container {run.container.name} failed {spec.kind.word.lower()} probe"
-                if run.sidecar or self.pod.spec.restart_policy != "Never":
+                if self._policy(run) != "Never":
                     text += ", will be restarted"
                 self._stop(run, self._grace if spec.grace is None else spec.grace, text)
 

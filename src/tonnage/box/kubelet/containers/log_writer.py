@@ -22,12 +22,27 @@ ROTATE = 10 << 20
 LONGEST = 16 << 10
 """Maximum bytes of a line in one entry."""
 _CHUNK = 64 << 10
+_ENTRY = ("time", "stream", "tag", "line")
+_TAIL, _TAIL_LINES, _TAIL_READ = 2048, 80, 128 << 10
 
 
 def stamp(nanos: int) -> bytes:
     """Nanoseconds since the epoch as RFC 3339 with nine digits."""
     seconds, rest = divmod(nanos, 10**9)
     return time.strftime(f"%Y-%m-%dT%H:%M:%S.{rest:09d}Z", time.gmtime(seconds)).encode()
+
+
+def tail(path: str) -> str:
+    """What a container wrote last: 80 lines and 2048 bytes at most (readLastStringFromContainerLogs). Blocking."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_READ))
+            entries = file.read().split(b"\n")[-_TAIL_LINES - 1 : -1]
+    except OSError:
+        return ""
+    parts = [entry.split(b" ", 3) for entry in entries]
+    text = b"".join(part[3] + b"\n" * (part[2] == b"F") for part in parts if len(part) == len(_ENTRY))
+    return text[-_TAIL:].decode(errors="replace")
 
 
 class LogLines:

@@ -17,7 +17,7 @@ from contextlib import suppress
 import msgspec
 
 from tonnage.aio.clock import Clock
-from tonnage.box.kubelet.containers import termination
+from tonnage.box.kubelet.containers import log_writer, termination
 from tonnage.box.kubelet.containers.log_writer import LogPump
 from tonnage.box.kubelet.containers.runtime import Ended, OnExit
 
@@ -31,7 +31,8 @@ _SOON = 0.02
 class ProcessState(msgspec.Struct, frozen=True):
     """state.json. started: seconds since the epoch; ticks: start time of the process, in the kernel's ticks.
 
-    image: the digest that it runs from, "" for the machine's /usr; signal: asks it to end.
+    image: the digest that it runs from, "" for the machine's /usr; signal: asks it to end. log_tells: the end of its
+    log is its message when it fails without one.
     """
 
     id: str
@@ -42,6 +43,7 @@ class ProcessState(msgspec.Struct, frozen=True):
     log: str
     image: str = ""
     signal: int = signal.SIGTERM
+    log_tells: bool = False
 
 
 class _Status(msgspec.Struct, rename="kebab"):
@@ -122,6 +124,7 @@ class ContainerProcess:
         self.started = state.started
         self.image_id = state.image
         self._signal = state.signal
+        self._log = state.log if state.log_tells else ""
         self.ended: Ended | None = None
         self._pid = state.pid
         self.folder = folder
@@ -185,10 +188,14 @@ class ContainerProcess:
         with suppress(OSError):
             at = max(self.started, os.stat(f"{self.folder}/{STATUS}").st_mtime) if written is not None else at
         if written is not None:
-            return Ended(written, at, message=termination.read(self.folder))
+            return Ended(written, at, message=self._message(written))
         if code is not None and code >= 0:
             return Ended(code, at, "StartError", "the container's root could not be made: see its log")
-        return Ended(137, at, message=termination.read(self.folder))
+        return Ended(137, at, message=self._message(137))
+
+    def _message(self, code: int) -> str:
+        message = termination.read(self.folder)
+        return log_writer.tail(self._log) if self._log and code and not message else message
 
     def stop(self, grace: float) -> None:
         """See runtime.Process."""

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tonnage.api.pod_security import CAPABILITIES
-from tonnage.api.pods import Pod, SecurityContext
+from tonnage.api.pods import SecurityContext
 from tonnage.errors import InvalidError
 from tonnage.host.encoding import encode
 
@@ -57,7 +57,6 @@ _PROC_READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/fs", "/proc/irq", 
 _PROC_HIDDEN = ("/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/kmsg")
 _TAKEN = ("/", "/usr", "/proc", "/dev", "/bin", "/sbin", "/lib", "/lib64")
 _TAKEN_IN_IMAGE = ("/", "/proc", "/dev")
-_LONGEST_HOSTNAME = 63
 MAX_ID = (1 << 31) - 1
 """The highest user or group, as in Kubernetes."""
 
@@ -114,11 +113,6 @@ def groups_of(pod: SecurityContext) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*pod.supplemental_groups, *([pod.fs_group] if pod.fs_group is not None else [])]))
 
 
-def hostname(pod: Pod) -> str:
-    """What the pod's containers call themselves."""
-    return (pod.spec.hostname or pod.metadata.name)[:_LONGEST_HOSTNAME].rstrip("-.")
-
-
 def taken(*, in_image: bool) -> tuple[str, ...]:
     """Real paths that nothing may cover. in_image: the root is that of an image, in which /usr is like any folder."""
     return _TAKEN_IN_IMAGE if in_image else _TAKEN
@@ -138,8 +132,8 @@ def target(path: str, word: str = "mountPath", *, in_image: bool = False) -> str
     return clean
 
 
-def populate(root: str, who: User, name: str) -> None:
-    """Fill a fresh, empty folder with what a root needs. Raises OSError."""
+def populate(root: str, who: User, network: Mapping[str, bytes]) -> None:
+    """Fill a fresh, empty folder with what a root needs. network: files of /etc. Raises OSError."""
     for folder in _FOLDERS:
         os.mkdir(f"{root}/{folder}", 0o755)
     os.chmod(f"{root}/root", 0o700)
@@ -151,23 +145,15 @@ def populate(root: str, who: User, name: str) -> None:
         passwd += f"user:x:{who.uid}:{who.gid}::/:/bin/sh\n"
     if who.gid not in (0, 65534):
         group += f"user:x:{who.gid}:\n"
-    files = {"passwd": passwd, "group": group, **network_files(name)}
-    for file, text in files.items():
-        with open(f"{root}/etc/{file}", "w") as out:
-            out.write(text)
+    files = {"passwd": passwd.encode(), "group": group.encode(), **network}
+    for file, content in files.items():
+        with open(f"{root}/etc/{file}", "wb") as out:
+            out.write(content)
 
 
-def network_files(name: str) -> dict[str, str]:
-    """Files of /etc that each container gets; name: its hostname."""
-    return {
-        "hostname": f"{name}\n",
-        "hosts": f"127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{ADDRESS}\t{name}\n",
-        "resolv.conf": _read("/etc/resolv.conf"),
-    }
-
-
-def _read(path: str) -> str:
-    with suppress(OSError), open(path) as file:
+def machines_resolv_conf() -> str:
+    """Settings of name lookup of this machine, "" where there are none."""
+    with suppress(OSError), open("/etc/resolv.conf", errors="surrogateescape") as file:
         return file.read()
     return ""
 

@@ -11,6 +11,9 @@ from contextlib import suppress
 
 from tonnage.host import mount
 
+DEFAULT_PATH = "/dev/termination-log"
+FALLBACK = "FallbackToLogsOnError"
+"""The terminationMessagePolicy with which the end of the log is the message of a failure that has none."""
 SIZE = 1 << 20
 """Bytes that a container can write to the file; beyond them it gets ENOSPC."""
 LONGEST = 4096
@@ -21,7 +24,7 @@ _PLACE, _FILE, _SAVED = "termination", "log", "termination-log"
 
 
 def path(folder: str) -> str:
-    """The file that the container of an attempt's folder sees as /dev/termination-log."""
+    """The file that the container of an attempt's folder sees at its terminationMessagePath."""
     return f"{folder}/{_PLACE}/{_FILE}"
 
 

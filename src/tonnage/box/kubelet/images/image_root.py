@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 from tonnage.box.kubelet.containers.mounts.mount_point import place
@@ -54,7 +55,7 @@ def remove(folder: str) -> None:
         remove_tree(f"{folder}/{name}")
 
 
-def prepare(folder: str, files: dict[str, str]) -> None:
+def prepare(folder: str, files: Mapping[str, bytes]) -> None:
     """Make what bwrap mounts on, and the files of /etc.
 
     Raises InvalidError (the image has something else there), HostError.
@@ -66,17 +67,17 @@ def prepare(folder: str, files: dict[str, str]) -> None:
         _write_etc(root, files)
 
 
-def _write_etc(root: int, files: dict[str, str]) -> None:
+def _write_etc(root: int, files: Mapping[str, bytes]) -> None:
     """Write files of /etc anew, whatever is there."""
     place(root, "/etc", folder=True)
     with closing(nofollow.open_in_root(root, "/etc", os.O_RDONLY | os.O_DIRECTORY)) as etc:
         for name in files:
             with ignore_errno(errno.ENOENT):
                 os.unlink(name, dir_fd=etc)
-        for name, text in files.items():
+        for name, content in files.items():
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
             with opened(name, flags, dir_fd=etc) as fd:
-                os.write(fd, text.encode(errors="surrogateescape"))
+                os.write(fd, content)
                 os.fchmod(fd, 0o644)
 
 

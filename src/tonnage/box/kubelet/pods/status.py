@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -16,6 +17,19 @@ from tonnage.box.kubelet.containers.termination import TOGETHER
 from tonnage.kube.client import StrategicPatch
 
 Status = dict[str, Any]
+REJECTED = "Pod was rejected: "
+"""How the message of a pod begins that never begins."""
+
+
+@dataclass(frozen=True)
+class PodFailure:
+    """Why a pod is Failed, whatever its containers do. is_rejected: it never begins."""
+
+    reason: str
+    message: str
+    is_rejected: bool = False
+
+
 _SCHEDULED = "PodScheduled"
 
 
@@ -44,15 +58,20 @@ def build(
     started: str,
     now: float,
     ready_volumes: bool = True,
-    evicted: str = "",
+    failure: PodFailure | None = None,
 ) -> Status:
-    """The status to write; conditions of others are not in it. evicted: why the pod is evicted."""
-    current = "Failed" if evicted and not containers.alive else phase(containers)
+    """The status to write; conditions of others are not in it."""
+    why = {"reason": failure.reason, "message": failure.message} if failure is not None else {}
+    if failure is not None and failure.is_rejected:
+        return {"phase": "Failed", "conditions": [], **why}
+    current = "Failed" if failure is not None and not containers.alive else phase(containers)
     over = current in ("Succeeded", "Failed")
     ready = current == "Running" and not _unready(containers)
+    is_failed = failure is not None
+    conditions = _conditions(pod, containers, now, ready=ready, over=over, volumes=ready_volumes, failed=is_failed)
     status: Status = {
         "phase": current,
-        "conditions": _conditions(pod, containers, now, ready=ready, over=over, volumes=ready_volumes, evicted=evicted),
+        "conditions": conditions,
         "hostIP": address,
         "hostIPs": [{"ip": address}],
         "podIP": address,
@@ -66,9 +85,7 @@ def build(
         status["ephemeralContainerStatuses"] = [_ephemeral(run, containers) for run in containers.ephemerals]
     if not ready_volumes:
         del status["podIP"], status["podIPs"]
-    if evicted:
-        status |= {"reason": "Evicted", "message": evicted}
-    return status
+    return status | why
 
 
 def patch(status: Status) -> StrategicPatch:
@@ -90,11 +107,11 @@ def _comparable(status: PodStatus, types: set[str]) -> tuple[Any, ...]:
 
 
 def _conditions(
-    pod: Pod, containers: Containers, now: float, *, ready: bool, over: bool, volumes: bool, evicted: str
+    pod: Pod, containers: Containers, now: float, *, ready: bool, over: bool, volumes: bool, failed: bool
 ) -> list[dict[str, Any]]:
     why = initialized = ("", "")
     if over:
-        why = ("PodFailed" if evicted or containers.failed is not None else "PodCompleted", "")
+        why = ("PodFailed" if failed or containers.failed is not None else "PodCompleted", "")
     elif not ready:
         why = _incomplete("ContainersNotReady", "unready", _unready(containers))
     gates = _closed_gates(pod)

@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, rfc3339
-from tonnage.api import pod_security
+from tonnage.aio.clock import Clock, parse_rfc3339, rfc3339
+from tonnage.api import pod_fields
 from tonnage.api.kinds import PODS
 from tonnage.api.meta import to_builtins
 from tonnage.api.pods import Pod
@@ -48,6 +48,7 @@ ANY_DRIVER = "driver"
 _WORKERS = 1024
 _AT_ONCE = 16
 _STOP_TRIES, _STOP_PAUSE = 5, 0.2
+_TOO_LONG = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 _EVICTION_GRACE = 1.0  # seconds: what the kubelet gives a pod that is above a limit
 
 
@@ -77,8 +78,8 @@ class PodRecord:
     """When its volumes were published, by the monotonic clock."""
     written: statuses.Status = field(default_factory=dict)
     started: str = ""
-    evicted: str = ""
-    """Why the pod is evicted; set once."""
+    failure: statuses.PodFailure | None = None
+    """Set once."""
 
 
 class PodWorkers:
@@ -172,8 +173,9 @@ class PodWorkers:
 
     async def _go(self, record: PodRecord, pod: Pod, containers: Containers) -> float | None:
         """Towards Running: volumes, then containers, then one status."""
-        if record.evicted:
-            await self._evict(record, containers)
+        self._judge(record, pod, containers)
+        if record.failure is not None:
+            await self._fail(record, pod, containers)
             return None
         if containers.finishing:  # over, but the watch has not shown our own status yet
             await self._write(record)
@@ -231,15 +233,35 @@ class PodWorkers:
     def _above_limit(self, uid: str, message: str) -> None:
         """A pod uses more storage than it may."""
         record = self._records.get(uid)
-        if record is None or record.evicted:
+        if record is None or record.failure is not None:
             return
-        record.evicted = message
+        record.failure = statuses.PodFailure("Evicted", message)
         self._emit(record, "Warning", "Evicted", message)
         self.controller.enqueue(uid)
 
-    async def _evict(self, record: PodRecord, containers: Containers) -> None:
+    def _judge(self, record: PodRecord, pod: Pod, containers: Containers) -> None:
+        """Whether the pod may begin, and go on: else it is Failed."""
+        if record.failure is not None or containers.finishing:
+            return
+        has_begun = any(run.started_once for run in containers.all)
+        refused = None if has_begun or self._runtime.name == "none" else pod_fields.refusal(to_builtins(pod.spec))
+        if refused is not None:
+            self._emit(record, "Warning", refused.reason, refused.text)
+            text = f"{statuses.REJECTED}{refused.text}"
+            record.failure = statuses.PodFailure(refused.reason, text, is_rejected=True)
+        elif (seconds := pod.spec.active_deadline_seconds) is not None:
+            began, now = record.started or pod.status.start_time, self._clock.time()
+            left = (parse_rfc3339(began) if began else now) + seconds - now
+            if left > 0:
+                self.controller.enqueue(record.uid, after=left)
+            else:
+                self._emit(record, "Normal", *_TOO_LONG)
+                record.failure = statuses.PodFailure(*_TOO_LONG)
+
+    async def _fail(self, record: PodRecord, pod: Pod, containers: Containers) -> None:
         """End the containers, then mark the pod Failed; its object stays. Resumed after a restart of the kubelet."""
-        if containers.stop(_EVICTION_GRACE):
+        is_late = record.failure is not None and record.failure.reason == _TOO_LONG[0]
+        if containers.stop(grace_of(pod) if is_late else _EVICTION_GRACE):
             await self._write(record)
             await self._down(record)
 
@@ -323,7 +345,7 @@ class PodWorkers:
             started=record.started or rfc3339(self._clock.time()),
             now=self._clock.time(),
             ready_volumes=volumes,
-            evicted=record.evicted,
+            failure=record.failure,
         )
         if status == record.written or statuses.same(pod, status):
             return
@@ -440,10 +462,7 @@ class PodWorkers:
 
 def not_done(pod: Pod) -> list[str]:
     """Fields of a pod that this kubelet ignores, though the pod runs."""
-    found = []
-    if pod.spec.active_deadline_seconds is not None:
-        found.append("activeDeadlineSeconds")
-    return found + pod_security.warnings(to_builtins(pod.spec))
+    return pod_fields.warnings(to_builtins(pod.spec))
 
 
 def grace_of(pod: Pod) -> float:
@@ -461,6 +480,7 @@ def _concerns(before: Pod, after: Pod, record: PodRecord) -> bool:
         or old.deletion_grace_period_seconds != new.deletion_grace_period_seconds
         or (new.deleting and old.finalizers != new.finalizers)
         or (after.spec.readiness_gates and before.status.conditions != after.status.conditions)
+        or before.spec.active_deadline_seconds != after.spec.active_deadline_seconds
         or len(before.spec.ephemeral_containers) != len(after.spec.ephemeral_containers)
         or (after.terminated and not before.terminated and record.written.get("phase") != after.status.phase)
     )

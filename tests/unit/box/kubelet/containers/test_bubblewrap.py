@@ -110,12 +110,6 @@ async def test_user_groups_and_capabilities(machine: Any) -> None:
         ({}, {"privileged": True}, "CreateContainerConfigError", "securityContext.privileged: would own"),
         ({}, {"capabilities": {"add": ["SYS_ADMIN"]}}, "CreateContainerConfigError", "CAP_SYS_ADMIN cannot be added"),
         (
-            {"securityContext": {"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]}},
-            {},
-            "CreateContainerConfigError",
-            'forbidden sysctl: "kernel.shm_rmid_forced" not allowlisted',
-        ),
-        (
             {},
             {"seccompProfile": {"type": "Localhost", "localhostProfile": "absent.json"}},
             "CreateContainerError",
@@ -389,6 +383,76 @@ async def test_a_container_says_why_it_ended(machine: Any) -> None:
     terminated = _state(pod).terminated
     assert terminated is not None
     assert (terminated["message"], terminated["reason"], terminated["exitCode"]) == ("because", "Error", 1)
+
+
+async def test_a_message_is_where_the_container_says_else_the_end_of_its_log(machine: Any) -> None:
+    own = {"terminationMessagePath": "/var/run/why", "terminationMessagePolicy": "FallbackToLogsOnError"}
+    containers = [
+        {**_shell("echo log; printf because > /var/run/why; exit 1", **own), "name": "told"},
+        {**_shell("seq 100; printf last; exit 1", **own), "name": "silent"},
+        {**_shell("echo well", **own), "name": "well"},
+        {**_shell("echo log; exit 1"), "name": "file"},
+    ]
+    await machine.pod("p", restartPolicy="Never", containers=containers)
+    pod = await machine.phase("p", "Failed")
+    messages = [(_state(pod, index).terminated or {}).get("message") for index in range(4)]
+    assert messages == ["because", "".join(f"{number}\n" for number in range(22, 101)) + "last", None, None]
+
+
+async def test_a_container_has_its_own_restart_policy_and_stop_signal(machine: Any) -> None:
+    trap = "trap 'exit 7' USR1; echo up; while :; do sleep 0.05; done"
+    containers = [
+        {**_shell("exit 1"), "name": "once", "restartPolicy": "Never"},
+        {**_shell(trap, lifecycle={"stopSignal": "SIGUSR1"}), "name": "other"},
+    ]
+    await machine.pod("p", containers=containers, terminationGracePeriodSeconds=30, os={"name": "linux"})
+    pod = await machine.until("p", lambda p: p.status.container_statuses and _state(p).terminated is not None)
+    assert (pod.status.phase, pod.status.container_statuses[0].restart_count) == ("Running", 0)
+    await machine.until("p", lambda p: "up" in _log(machine, p, container="other"))
+    (process,) = (run.process for run in machine.kubelet.workers.find("default", "p").containers.mains[1:])
+    await machine.client.delete(PODS, "p", "default")
+    await machine.gone("p")
+    assert process.ended.code == 7
+
+
+async def test_a_pod_that_a_kubelet_does_not_admit_is_failed(machine: Any) -> None:
+    sysctls = [{"name": "kernel.shm_rmid_forced", "value": "1"}]
+    await machine.pod("p", containers=[_shell("echo ran")], securityContext={"sysctls": sysctls})
+    pod = await machine.phase("p", "Failed")
+    text = 'forbidden sysctl: "kernel.shm_rmid_forced" not allowlisted'
+    assert (pod.status.reason, pod.status.message) == ("SysctlForbidden", f"Pod was rejected: {text}")
+    assert pod.status.container_statuses == []
+    assert (await machine.event("SysctlForbidden")).message == text
+    await machine.restart()
+    await machine.client.delete(PODS, "p", "default")
+    await machine.gone("p")
+
+
+async def test_a_pod_ends_at_its_deadline(machine: Any) -> None:
+    """Also when the deadline is set while it runs."""
+    await machine.pod("p", containers=[_shell("trap 'exit 3' TERM; while :; do sleep 0.05; done")])
+    await machine.phase("p", "Running")
+    await machine.client.patch(PODS, "p", {"spec": {"activeDeadlineSeconds": 1}}, "default")
+    pod = await machine.phase("p", "Failed")
+    text = "Pod was active on the node longer than the specified deadline"
+    assert (pod.status.reason, pod.status.message) == ("DeadlineExceeded", text)
+    assert (_state(pod).terminated or {})["exitCode"] == 3
+    assert (await machine.event("DeadlineExceeded")).type == "Normal"
+
+
+async def test_names_of_a_pod_are_in_its_containers(machine: Any) -> None:
+    await machine.pod(
+        "p",
+        restartPolicy="Never",
+        subdomain="web",
+        setHostnameAsFQDN=True,
+        hostAliases=[{"ip": "192.0.2.7", "hostnames": ["db"]}],
+        dnsPolicy="None",
+        dnsConfig={"nameservers": ["192.0.2.9"]},
+        containers=[_shell("hostname; echo $HOSTNAME; tail -n 1 /etc/hosts; cat /etc/resolv.conf")],
+    )
+    log = _log(machine, await machine.phase("p", "Succeeded"))
+    assert log == ["p.web.default.svc.cluster.local"] * 2 + ["192.0.2.7\tdb", "nameserver 192.0.2.9"]
 
 
 async def test_a_root_that_cannot_be_made_is_told(machine: Any) -> None:

@@ -57,11 +57,12 @@ async def test_a_restart_keeps_pods_as_they_are(machine: Any, eventually: Eventu
 
 
 async def test_what_is_left_out_is_said_once(machine: Any) -> None:
-    await machine.pod("p", activeDeadlineSeconds=1000, securityContext={"seLinuxOptions": {"level": "s0"}})
+    await machine.pod("p", imagePullSecrets=[{"name": "s"}], securityContext={"seLinuxOptions": {"level": "s0"}})
     await machine.phase("p", "Running")
     event = await machine.event("NotSupported")
     label = "spec.securityContext.seLinuxOptions: has no effect: the box sets no SELinux labels"
-    assert event.message == f"not done by this kubelet: activeDeadlineSeconds; {label}"
+    secrets = "spec.imagePullSecrets: has no effect: the box pulls no images; use `tonnage images pull`"
+    assert event.message == f"not done by this kubelet: {secrets}; {label}"
 
 
 @pytest.mark.parametrize("fails", [False, True])
