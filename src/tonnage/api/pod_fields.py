@@ -13,6 +13,8 @@ from typing import Any
 from tonnage.api.pod_security import CONTAINER_CONTEXT, EPHEMERAL_CONTEXT, POD_CONTEXT, FieldRule, Spec
 from tonnage.api.pod_security import POD as NAMESPACES
 
+REJECTED = "Pod was rejected: "
+"""How the message of a pod begins that a kubelet does not let begin."""
 Rules = tuple[FieldRule, ...]
 _OS = "Failed to admit pod as the OS field doesn't match node OS"
 

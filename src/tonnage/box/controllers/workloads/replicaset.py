@@ -29,6 +29,7 @@ from tonnage.box.controllers.podcontrol.pod_status import (
 )
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
+from tonnage.box.controllers.podcontrol.rejected import replacement_wait
 from tonnage.errors import ApiError, TonnageError
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.object_write import write_status
@@ -97,20 +98,23 @@ class ReplicaSetController(Reconciler[str]):
         if replica_set is None:
             return None
         pods = await self._control.claim(replica_set, replica_set.spec.selector)
-        failure = None
+        failure, wait = None, replacement_wait(pods, replica_set.spec.replicas, self._clock.time())
         if not replica_set.metadata.deleting:
-            failure = await self._manage(replica_set, pods)
+            failure = await self._manage(replica_set, pods, may_create=not wait)
             pods = self._control.owned(replica_set.metadata.uid)
         wanted = status(replica_set, pods, self._clock.time(), failure)
         await write_status(self._client, REPLICA_SETS, replica_set, wanted)
         if failure is not None and not in_dying_namespace(failure):
             raise failure
-        return next_available(filter(is_active, pods), replica_set.spec.min_ready_seconds, self._clock.time())
+        ready = next_available(filter(is_active, pods), replica_set.spec.min_ready_seconds, self._clock.time())
+        return min((seconds for seconds in (wait or None, ready) if seconds is not None), default=None)
 
-    async def _manage(self, replica_set: ReplicaSet, pods: Sequence[Pod]) -> TonnageError | None:
+    async def _manage(self, replica_set: ReplicaSet, pods: Sequence[Pod], *, may_create: bool) -> TonnageError | None:
         active = [pod for pod in pods if is_active(pod)]
         crowd = self._crowd(replica_set) if len(active) > replica_set.spec.replicas else None
         todo = plan(replica_set.spec.replicas, pods, crowd)
+        if todo.create and not may_create:
+            return None
         if todo.create:
             owner = owner_reference(REPLICA_SETS, replica_set)
             prefix = f"{replica_set.metadata.name}-"

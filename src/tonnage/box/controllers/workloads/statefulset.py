@@ -29,6 +29,7 @@ from tonnage.box.controllers.podcontrol.pod_control import BURST, PodControl, in
 from tonnage.box.controllers.podcontrol.pod_status import is_available, is_ready, next_available
 from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of, scaled
 from tonnage.box.controllers.podcontrol.ref_manager import owner_keys
+from tonnage.box.controllers.podcontrol.rejected import Replacements
 from tonnage.errors import ApiAlreadyExistsError, ApiError, PreconditionError
 from tonnage.kube.client import refer
 from tonnage.kube.controller import Reconciler
@@ -339,6 +340,7 @@ class StatefulSetController(Reconciler[str]):
         self._sets = informers.of(STATEFUL_SETS).cache
         self._control = PodControl(context, STATEFUL_SETS, fits=_is_member)
         self._claims = Claims(context)
+        self._replacements = Replacements(context.clock)
         self._revisions = RevisionHistory(context, STATEFUL_SETS)
         super().__init__(NAME, backoff=Backoff(initial=0.005, maximum=60.0))
         self.watch(context.informers.of(STATEFUL_SETS), own_key)
@@ -361,8 +363,9 @@ class StatefulSetController(Reconciler[str]):
         current = next((r for r in self._revisions.of(stateful) if r.metadata.name == shown), update)
         pair = SetRevisions(current.metadata.name, update.metadata.name)
         waits: Exception | None = None
+        later: float | None = None
         try:
-            await self._do(stateful, pods, {pair.current: current, pair.update: update}, pair)
+            later = await self._do(stateful, pods, {pair.current: current, pair.update: update}, pair)
         except (ApiError, PreconditionError) as failure:
             waits = failure
         pods = self._control.owned(stateful.metadata.uid)
@@ -371,7 +374,9 @@ class StatefulSetController(Reconciler[str]):
         if isinstance(waits, ApiError) and not in_dying_namespace(waits):
             raise waits
         await self._revisions.trim(stateful, {pair.current, pair.update, *map(revision_of, pods)})
-        return next_available(pods, stateful.spec.min_ready_seconds, self._clock.time())
+        self._replacements.forget(pods)
+        ready = next_available(pods, stateful.spec.min_ready_seconds, self._clock.time())
+        return min((seconds for seconds in (later, ready) if seconds is not None), default=None)
 
     async def _do(
         self,
@@ -379,7 +384,8 @@ class StatefulSetController(Reconciler[str]):
         pods: Sequence[Pod],
         revisions: dict[str, ControllerRevision],
         pair: SetRevisions,
-    ) -> None:
+    ) -> float | None:
+        """Write the next step; seconds until a rejected pod may be replaced."""
         wanted = ordinals(stateful)
         for number, pod in numbered(stateful, pods).items():
             await self._claims.set_owners(stateful, pod, wanted=number in wanted)
@@ -392,9 +398,12 @@ class StatefulSetController(Reconciler[str]):
                 await step()
             except PreconditionError as failure:  # its claim has yet to go; the others need not wait
                 waiting = failure
-        await self._control.delete_many(stateful, todo.delete)
+        alike = [pod for pod in todo.delete if revision_of(pod) == pair.update]  # so is what would replace them
+        due, later = self._replacements.split(alike)
+        await self._control.delete_many(stateful, [*due, *(pod for pod in todo.delete if pod not in alike)])
         if waiting is not None:
             raise waiting
+        return later
 
     async def _create(self, stateful: StatefulSet, number: int, revision: ControllerRevision) -> None:
         body = pod_body(stateful, number, revision)

@@ -17,8 +17,6 @@ from tonnage.box.kubelet.containers.termination import TOGETHER
 from tonnage.kube.client import StrategicPatch
 
 Status = dict[str, Any]
-REJECTED = "Pod was rejected: "
-"""How the message of a pod begins that never begins."""
 
 
 @dataclass(frozen=True)

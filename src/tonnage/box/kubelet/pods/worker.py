@@ -247,7 +247,7 @@ class PodWorkers:
         refused = None if has_begun or self._runtime.name == "none" else pod_fields.refusal(to_builtins(pod.spec))
         if refused is not None:
             self._emit(record, "Warning", refused.reason, refused.text)
-            text = f"{statuses.REJECTED}{refused.text}"
+            text = f"{pod_fields.REJECTED}{refused.text}"
             record.failure = statuses.PodFailure(refused.reason, text, is_rejected=True)
         elif (seconds := pod.spec.active_deadline_seconds) is not None:
             began, now = record.started or pod.status.start_time, self._clock.time()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.conftest import Settle, Told
 
+from tonnage.aio.clock import parse_rfc3339
 from tonnage.api.kinds import PODS, REPLICA_SETS, RESOURCE_QUOTAS
 from tonnage.api.meta import Condition, ObjectMeta
 from tonnage.api.pods import Pod, PodSpec, PodStatus
@@ -19,6 +20,7 @@ from tonnage.box.controllers.podcontrol.pod_status import is_active
 from tonnage.box.controllers.workloads.replicaset import ReplicaSetController, plan
 from tonnage.errors import ApiConflictError
 from tonnage.kube.events import EventRecorder
+from tonnage.testing.clock import ManualClock
 from tonnage.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
@@ -152,3 +154,32 @@ async def test_what_a_quota_refuses_is_said_and_tried_again(
         return live.status.ready_replicas == 4 and not live.status.conditions
 
     await eventually(well)
+
+
+async def test_pods_that_a_kubelet_does_not_admit_are_replaced_later_and_later(
+    kube: Any, informers: Any, events: EventRecorder, kubelet: Any, workload: Make, pods: Pods, eventually: Eventually
+) -> None:
+    kubelet.judge = lambda pod: {"phase": "Failed", "reason": "SysctlForbidden", "message": "Pod was rejected: x"}
+    await workload(REPLICA_SETS, "web", replicas=2)
+    await eventually(lambda: _cached(informers, REPLICA_SETS, 1))
+    made = parse_rfc3339((await kube.get(REPLICA_SETS, "web", "default")).metadata.creation_timestamp)
+    clock = ManualClock(made)
+    controller = ReplicaSetController(ControllerContext(kube, informers, events, clock))
+    for count in (2, 4, 6):
+        for _ in range(5):
+            with suppress(ApiConflictError):  # its own status, which the cache has yet to show
+                wait = await controller.reconcile("default/web")
+            await eventually(lambda count=count: _rejected(informers, count))
+        assert len(await pods()) == count
+        with suppress(ApiConflictError):
+            wait = await controller.reconcile("default/web")
+        assert wait is not None
+        clock.now += wait
+
+
+async def _cached(informers: Any, kind: Any, count: int) -> bool:
+    return bool(len(informers.of(kind).cache) == count)
+
+
+async def _rejected(informers: Any, count: int) -> bool:
+    return bool(sum(p.status.phase == "Failed" for p in informers.of(PODS).cache) == count)
