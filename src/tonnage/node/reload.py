@@ -23,6 +23,7 @@ from tonnage.kube.events import NORMAL, WARNING
 from tonnage.node.config import diff
 from tonnage.node.config.node import NodeConfig
 from tonnage.node.plain_driver import StandaloneDriver
+from tonnage.observe import log as logs
 from tonnage.pools.config import PoolConfig
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Reconfigure:
         for sentence in found.refused:
             self._tell(WARNING, REFUSED, sentence)
         if found.level:
-            logging.getLogger().setLevel(wanted.log_level.upper())
+            logs.set_level(wanted.log_level)
             self.config = replace(self.config, log_level=wanted.log_level)
             log.info("log level changed level=%s", wanted.log_level)
         done = []

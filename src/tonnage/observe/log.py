@@ -24,13 +24,25 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line)
 
 
+DELETIONS = ("tonnage.node.deletions", "tonnage.pools.core.trash")
+"""Loggers that name what was deleted, and why. A person asks for that a year later, so they are shown by default."""
+
+
 def setup(level: str = "info", *, as_json: bool = False, stream: TextIO | None = None) -> None:
     """Write the root logger's lines to stream (standard error). The last call counts."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s", "%H:%M:%S")
+    text = logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s", "%Y-%m-%d %H:%M:%S")
     handler.setFormatter(JsonFormatter() if as_json else text)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    set_level(level)
     for noisy in ("asyncio", "grpclib", "hpack", "aiohttp.access"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def set_level(level: str) -> None:
+    """Show lines from that level on; those that name deletions unless only errors are."""
+    root = logging.getLogger()
+    root.setLevel(level.upper())
+    for name in DELETIONS:
+        logging.getLogger(name).setLevel(logging.INFO if root.level == logging.WARNING else logging.NOTSET)

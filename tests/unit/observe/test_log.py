@@ -5,11 +5,14 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
 
+from tonnage.node import deletions
 from tonnage.observe import log
+from tonnage.pools.core import trash
 
 
 @pytest.fixture(autouse=True)
@@ -17,6 +20,8 @@ def _root() -> Iterator[None]:
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     yield
+    for name in log.DELETIONS:
+        logging.getLogger(name).setLevel(logging.NOTSET)
     root.handlers[:] = before
     root.setLevel(level)
 
@@ -28,6 +33,23 @@ def test_text_for_people_at_and_above_the_level() -> None:
     logging.getLogger("tonnage.x").warning("made volume=%s", "v")
     assert stream.getvalue().endswith(" W tonnage.x: made volume=v\n")
     assert "left out" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(("level", "shown"), [("info", True), ("warning", True), ("error", False)])
+def test_deletions_are_named_with_their_date_also_in_a_quiet_log(level: str, *, shown: bool) -> None:
+    stream = io.StringIO()
+    log.setup(level, stream=stream)
+    for name in log.DELETIONS:
+        logging.getLogger(name).info("deleted what=%s", name)
+    lines = stream.getvalue().splitlines()
+    assert [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", "", line) for line in lines] == [
+        f"I {name}: deleted what={name}" for name in log.DELETIONS if shown
+    ]
+
+
+def test_all_that_names_deletions_logs_there() -> None:
+    for module in (deletions, trash):
+        assert module.log.name in log.DELETIONS
 
 
 def test_one_object_of_json_a_line_with_the_error() -> None:

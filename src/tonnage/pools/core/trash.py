@@ -48,7 +48,7 @@ async def evict_oldest(pool: Pool, part: str, *, spare: bool = False) -> bool:
             failed = failure
         else:
             metrics.TRASH_EVICTED.labels(victim.name, victim.kind).inc()
-            log.info("trash evicted pool=%s volume=%s for=%s", victim.name, name, pool.name)
+            log.info("deleted what=trash name=%s pool=%s proof=pool %s needs its bytes", name, victim.name, pool.name)
             return True
     if failed is not None:
         raise failed
@@ -95,6 +95,8 @@ class Expiry:
                 except TonnageError as failure:
                     failed = True
                     log.warning("trash not deleted volume=%s retry=%.0fs error=%s", name, _RETRY, failure)
+                else:
+                    log.info("deleted what=trash name=%s pool=%s proof=its time is over", name, self._pool.name)
             waiting = [seconds for seconds in left.values() if seconds > 0]
             with suppress(TimeoutError):  # the time may also be that of new trash
                 async with asyncio.timeout(min([*waiting, _RETRY if failed else _LONGEST])):
