@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from msgspec import structs
 
@@ -54,7 +54,7 @@ from tonnage.pools.base.record import STAGED, TRASHED, UNDELETE, VolumeRecord
 from tonnage.pools.base.threads import SharedCommit, Threads
 from tonnage.pools.core import trash
 from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, fstype_of
-from tonnage.pools.core.probe import PoolFault, WriteProbe
+from tonnage.pools.core.probe import EVERY, PoolFault, WriteProbe
 
 if TYPE_CHECKING:
     from tonnage.pools.core.eraser import Eraser  # loaded with the first job: most pools never erase
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
+SLOW = 5.0
+"""Seconds after which work that has not ended makes the pool try to write."""
 NO_CAPACITY = Capacity(0, 0, 0, 0, 0)
 _PAUSES = (0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
 
@@ -91,8 +93,12 @@ class Pool:
         self._eraser: Eraser | None = None
         self._erase_rate = erase_rate
         self._expiry = trash.Expiry(self, self._clock)
-        self.probe = WriteProbe(name, lambda: self._run(self.backend.probe), self._clock)
+        self._probe_thread = Threads(f"{name}-probe", 1)
+        """Of its own: long copies in all others are no fault of the disk."""
+        self.probe = WriteProbe(name, self._probe_write, self._clock)
         self.probe.changed = self._writable_changed
+        self._hung: set[asyncio.Task[Any]] = set()
+        """Work that has no caller any more."""
         self.on_fault: PoolFault = lambda pool, why: None
         """Called when the pool cannot write, and when it can again. Set by the node."""
         self.restoring: Counter[str] = Counter()
@@ -114,6 +120,53 @@ class Pool:
         if self.backend.is_instant:
             return work(*args, **kwargs)
         return await self._threads.run(work, *args, **kwargs)
+
+    async def _probe_write(self) -> None:
+        if self.backend.is_instant:
+            await self._run(self.backend.probe)
+        else:
+            await self._probe_thread.run(self.backend.probe)
+
+    async def _watched(self, work: Coroutine[Any, Any, R]) -> R:
+        """Do work of the pool and return its result. A caller that is cancelled still waits for the end.
+
+        But for none on a pool that cannot write: the work may hang with its disk. It goes on then, with its locks and
+        without a caller. Raises ExhaustedError then.
+        """
+        if self.backend.is_instant:
+            return await work
+        task, pause = asyncio.ensure_future(work), SLOW
+        stopped: asyncio.CancelledError | None = None
+        while not task.done():
+            try:
+                await asyncio.wait([task], timeout=pause)
+                if not task.done():
+                    await self.probe.run()
+                    pause = EVERY
+            except asyncio.CancelledError as stop:
+                stopped = stop
+                task.cancel()
+            if self.probe.fault and not task.done():
+                self._leave(task)
+                break
+        if task.done() and not task.cancelled():
+            task.exception()  # known, also when it ended while we are cancelled
+        if stopped is not None:
+            raise stopped
+        if not task.done():
+            self.probe.check()
+        return task.result()
+
+    def _leave(self, task: asyncio.Task[Any]) -> None:
+        task.cancel()  # what is begun in a thread ends there
+        self._hung.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._hung.discard(task)
+        if not task.cancelled():
+            task.exception()
+        log.warning("a call that hung has ended pool=%s", self.name)
 
     async def _run_and_commit(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         if self._commit is None:
@@ -142,6 +195,7 @@ class Pool:
             await self._eraser.close()
         await self._run(self.backend.close)
         self._threads.close()
+        self._probe_thread.close()
 
     def _writable_changed(self) -> None:
         self.on_capacity()
@@ -174,7 +228,7 @@ class Pool:
             await self.probe.retry()  # it may have been for a moment, as without a free descriptor
             self.probe.check()
         try:
-            return await self._create_locked(request)
+            return await self._watched(self._create_locked(request))
         except HostError:
             if request.name not in self.backend.records.damaged:
                 await self.probe.run()
@@ -484,6 +538,8 @@ class Pool:
         """Problems of the pool itself and what to do about each, one line each."""
         self.backend.check_open()
         fault = [f"it cannot write, and offers no capacity: {self.probe.fault}"] if self.probe.fault else []
+        if self.probe.hangs:
+            return fault
         return [*fault, *await self._run(self.backend.problems, await self.erasing())]
 
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
@@ -493,7 +549,7 @@ class Pool:
     async def overall(self) -> Capacity:
         """Capacity of the whole pool, for any kind of volume; for people."""
         self.backend.check_open()
-        return await self._run(self.backend.overall)
+        return NO_CAPACITY if self.probe.hangs else await self._run(self.backend.overall)
 
     async def capacity_for(
         self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
@@ -513,7 +569,9 @@ class Pool:
         if self.backend.knows_capacity:
             return self._capacity(fstype, parameters, block=block, inline=inline)
         try:
-            return await self._run(self._capacity, fstype, parameters, block=block, inline=inline)
+            return await self._watched(self._run(self._capacity, fstype, parameters, block=block, inline=inline))
+        except ExhaustedError:
+            return NO_CAPACITY
         except HostError:
             await self.probe.run()
             if not self.probe.fault:

@@ -23,6 +23,7 @@ EVERY = 60.0
 PATIENCE = 20.0
 """Seconds after which a write that has not ended counts as failed: the disk hangs."""
 _SOONEST, _LATEST = 1.0, 60.0
+_LEAVE = 1.0  # seconds
 
 
 class WriteProbe:
@@ -38,6 +39,7 @@ class WriteProbe:
         self._name, self._write, self._clock = name, write, clock
         self._tried = clock.monotonic()
         self._try: asyncio.Task[None] | None = None
+        self._verdict: asyncio.Task[None] | None = None
         self._background = Background(f"probe {name}")
         self._recovery: asyncio.Task[None] | None = None
 
@@ -54,17 +56,30 @@ class WriteProbe:
             await self.run()
 
     async def run(self) -> None:
-        """Try to write; callers at the same time share the try, and one that hangs is not begun again."""
+        """Try to write; callers at the same time share the try, and one that hangs is not begun again.
+
+        A caller that is cancelled, because its own time is over, leaves the try to its end.
+        """
         if self._try is None or self._try.done():
             self._try = self._background.start(self._write_once())
-        done, _ = await asyncio.wait([self._try], timeout=PATIENCE)
-        if not done:
-            self._set(f"a write has not ended for {PATIENCE:.0f} s")
+        if self._verdict is None or self._verdict.done():
+            self._verdict = self._background.start(self._judge(self._try))
+        await asyncio.wait([self._verdict])
 
     async def retry(self) -> None:
         """Try again at once while the pool cannot write; not while a write hangs."""
-        if self.fault and (self._try is None or self._try.done()):
+        if self.fault and not self.hangs:
             await self.run()
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a write is under way since longer than the patience."""
+        return bool(self.fault) and self._try is not None and not self._try.done()
+
+    async def _judge(self, write: asyncio.Task[None]) -> None:
+        done, _ = await asyncio.wait([write], timeout=PATIENCE)
+        if not done:
+            self._set(f"a write has not ended for {PATIENCE:.0f} s")
 
     async def _write_once(self) -> None:
         try:
@@ -94,5 +109,6 @@ class WriteProbe:
             await self.run()
 
     async def close(self) -> None:
-        """Try no more. Idempotent."""
-        await self._background.close()
+        """Try no more. Waits for no write that hangs. Idempotent."""
+        closing = asyncio.ensure_future(self._background.close())
+        await asyncio.wait([closing], timeout=_LEAVE if self.hangs else None)

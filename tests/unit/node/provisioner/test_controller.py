@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from tests.hanging import HangingPool
 from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
@@ -280,6 +281,45 @@ async def test_a_node_that_fails_again_and_again_gives_the_claim_back(
     assert text == "node node-1 cannot make the volume: no loop device; rescheduling"
     await node.select("data")
     await eventually(lambda: node.is_bound("data"))
+
+
+async def test_a_claim_leaves_a_node_whose_disk_hangs_and_other_volumes_go_on(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents
+) -> None:
+    """CreateVolume never ends: its process is in D state."""
+    pool = HangingPool("scratch", to_bytes("10Gi"))
+    node = await make_node(pool=pool)
+    for name in ("old", "new"):
+        await make_claim(name, "4Gi", storageClassName="late")
+    await node.select("old")
+    await eventually(lambda: node.is_bound("old"))
+    pool.goes.clear()
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    await node.select("new")
+
+    async def has_left() -> bool:
+        return names.SELECTED_NODE not in (await node.claim("new")).metadata.annotations
+
+    await eventually(has_left)
+    assert loop.time() - before < 60
+    await eventually(lambda: node.publishes("0", "0"))
+    told = {reason: text for about, reason, text in await all_events() if about == "new"}
+    assert "it cannot write: a write has not ended for 20 s" in told["ProvisioningFailed"]
+    assert "Rescheduled" in told
+    await node.use((await node.claim("old")).spec.volume_name)
+    await node.release("old")
+
+    async def is_empty() -> bool:
+        return await node.volumes() == [] and not node.agents[0].provisioner.busy
+
+    await eventually(is_empty)
+    pool.goes.set()  # the volume is made at last
+    await eventually(lambda: node.publishes("6Gi", "6Gi"))
+    await node.select("new")
+    await eventually(lambda: node.is_bound("new"))
+    assert await node.volumes() == [(await node.claim("new")).spec.volume_name], "it is made once"
+    await eventually(lambda: node.publishes("6Gi", "6Gi"))
 
 
 async def test_calls_that_fail_are_at_most_a_minute_apart(make_node: MakeNode, make_claim: MakeClaim) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
+from tests.hanging import HangingPool
 
 from tonnage.aio.clock import LoopClock
 from tonnage.errors import ExhaustedError, HostError
 from tonnage.pools.base.contract import VolumeRequest
+from tonnage.pools.core.pool import SLOW
 from tonnage.pools.core.probe import EVERY, PATIENCE, WriteProbe
 from tonnage.pools.fake import FakePool
 from tonnage.testing.wait import Eventually
@@ -154,3 +157,97 @@ async def test_a_creation_that_fails_on_a_disk_that_can_write_is_of_that_volume(
         await pool.create(VolumeRequest("new", GIB))
     assert (await pool.capacity()).free == 10 * GIB
     await pool.close()
+
+
+class _Hanging(HangingPool):
+    """All of it hangs."""
+
+    def __init__(self) -> None:
+        super().__init__("p", 10 * GIB)
+        self.hung = lambda work: True
+
+    async def settle(self, name: str) -> Exception | None:
+        """Create a volume; what it ends with."""
+        try:
+            await self.create(VolumeRequest(name, GIB))
+        except ExhaustedError as failure:
+            return failure
+        return None
+
+
+@pytest.fixture
+async def hanging() -> AsyncIterator[_Hanging]:
+    pool = _Hanging()
+    await pool.open()
+    yield pool
+    pool.goes.set()
+    await pool.close()
+
+
+async def test_a_creation_on_a_disk_that_hangs_has_a_limit_and_is_finished_later(hanging: _Hanging) -> None:
+    told = list[tuple[str, str]]()
+    hanging.on_fault = lambda name, why: told.append((name, why))
+    await hanging.create(VolumeRequest("old", GIB))
+    hanging.goes.clear()
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    failures = await asyncio.gather(*(hanging.settle(name) for name in ("new", "new", "other")))
+    assert loop.time() - before <= SLOW + PATIENCE + 1
+    assert all("it cannot write: a write has not ended for 20 s" in str(failure) for failure in failures)
+    before = loop.time()
+    assert (await hanging.capacity()).largest == (await hanging.overall()).free == 0
+    assert await hanging.problems() == ["it cannot write, and offers no capacity: a write has not ended for 20 s"]
+    assert await hanging.settle("late") is not None
+    assert await hanging.get("old")
+    assert loop.time() == before, "nothing waits for the disk any more"
+    hanging.goes.set()
+    await asyncio.sleep(2 * EVERY)
+    assert [why for _, why in told] == ["a write has not ended for 20 s", ""]
+    assert await hanging.settle("new") is None, "its lock is free"
+    assert (await hanging.capacity()).free == 10 * GIB - sum(v.size for v in await hanging.list())
+
+
+async def test_a_caller_whose_time_is_over_does_not_end_the_look_at_the_disk(hanging: _Hanging) -> None:
+    """As of an agent, which waits for 10 s: shorter than the probe."""
+    hanging.goes.clear()
+    for _ in range(3):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10):
+                await hanging.probe.run()
+    assert hanging.probe.fault
+    hanging.goes.set()
+    await asyncio.sleep(EVERY)
+    hanging.goes.clear()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(10):
+            await hanging.create(VolumeRequest("new", GIB))
+    assert hanging.probe.fault, "the call has ended, and its work has not"
+
+
+async def test_the_end_waits_for_no_write_that_hangs(hanging: _Hanging) -> None:
+    hanging.goes.clear()
+    await hanging.probe.run()
+    assert hanging.probe.hangs
+    before = asyncio.get_running_loop().time()
+    await hanging.probe.close()
+    assert asyncio.get_running_loop().time() - before <= 1
+    hanging.goes.set()
+
+
+async def test_capacity_of_a_disk_that_hangs_is_none(hanging: _Hanging) -> None:
+    hanging.goes.clear()
+    assert (await hanging.capacity()).largest == 0
+
+
+async def test_a_long_creation_on_a_disk_that_can_write_is_no_fault(hanging: _Hanging) -> None:
+    """As a copy of all blocks."""
+    hanging.slow.clear()
+    making = asyncio.ensure_future(hanging.create(VolumeRequest("copy", GIB)))
+    await asyncio.sleep(3600)
+    assert not making.done()
+    assert (await hanging.capacity()).free == 10 * GIB
+    making.cancel()  # its caller's time is over: what is begun is waited for
+    await asyncio.sleep(0)
+    hanging.slow.set()
+    with pytest.raises(asyncio.CancelledError):
+        await making

@@ -1,0 +1,43 @@
+"""A fake pool on a disk that hangs: what waits for it can neither be ended nor be cancelled (D state)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tonnage.aio.clock import LoopClock
+from tonnage.pools.fake import FakePool
+
+
+class HangingPool(FakePool):
+    """Writes of the probe and creations hang while `goes` is not set; with `slow` not set, creations only take long."""
+
+    def __init__(self, name: str, size: int) -> None:
+        super().__init__(name, size, directories=False, clock=LoopClock())
+        self.backend.is_instant = False
+        self.goes, self.slow = asyncio.Event(), asyncio.Event()
+        self.goes.set()
+        self.slow.set()
+        self.hung: Callable[[Any], bool] = lambda work: work in (self._create, self.backend.probe)
+        """Which work hangs."""
+
+    async def _run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        stopped: asyncio.CancelledError | None = None
+        while (event := self._awaited(work)) is not None:
+            try:
+                await event.wait()
+            except asyncio.CancelledError as stop:
+                stopped = stop
+        result = work(*args, **kwargs)
+        if stopped is not None:
+            raise stopped
+        return result
+
+    async def _probe_write(self) -> None:
+        await self._run(self.backend.probe)
+
+    def _awaited(self, work: Any) -> asyncio.Event | None:
+        if not self.goes.is_set() and self.hung(work):
+            return self.goes
+        return self.slow if work == self._create and not self.slow.is_set() else None
