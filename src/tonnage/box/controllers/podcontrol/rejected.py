@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, parse_rfc3339
+from tonnage.aio.clock import Clock, time_of
 from tonnage.api.pod_fields import REJECTED
 from tonnage.api.pods import Pod
 
@@ -24,7 +24,7 @@ def is_rejected(pod: Pod) -> bool:
 
 def replacement_wait(pods: Iterable[Pod], wanted: int, now: float) -> float:
     """Seconds until as many pods as are wanted may be made again; 0 at once. It doubles with each round of them."""
-    made = [parse_rfc3339(pod.metadata.creation_timestamp or "") for pod in pods if is_rejected(pod)]
+    made = [time_of(pod.metadata.creation_timestamp) or now for pod in pods if is_rejected(pod)]
     rounds = -(-len(made) // max(wanted, 1))
     return max(max(made) + min(_FIRST * 2 ** min(rounds - 1, 20), _MOST) - now, 0.0) if made else 0.0
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, parse_rfc3339, rfc3339
+from tonnage.aio.clock import Clock, rfc3339, time_of
 from tonnage.api import pod_fields
 from tonnage.api.kinds import PODS
 from tonnage.api.meta import to_builtins
@@ -250,8 +250,9 @@ class PodWorkers:
             text = f"{pod_fields.REJECTED}{refused.text}"
             record.failure = statuses.PodFailure(refused.reason, text, is_rejected=True)
         elif (seconds := pod.spec.active_deadline_seconds) is not None:
-            began, now = record.started or pod.status.start_time, self._clock.time()
-            left = (parse_rfc3339(began) if began else now) + seconds - now
+            now = self._clock.time()
+            began = time_of(record.started or pod.status.start_time)
+            left = (now if began is None else began) + seconds - now
             if left > 0:
                 self.controller.enqueue(record.uid, after=left)
             else:
