@@ -176,10 +176,15 @@ class _CurrentTest:
     """Keeps the name of the test that runs in a file, for who ends a run that hangs."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
+        self._file = file.open("wb", buffering=0)  # open all the time: a file that is made anew is flushed to the disk
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._file.write_text(nodeid)
+        self._file.seek(0)
+        self._file.truncate()
+        self._file.write(nodeid.encode())
+
+    def pytest_unconfigure(self) -> None:
+        self._file.close()
 
 
 def pytest_configure(config: pytest.Config) -> None:

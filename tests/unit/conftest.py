@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, redirect_stdout
 from functools import partial
 from typing import Any
 
 import pytest
 
 from tonnage.api import kinds
+from tonnage.box.apiserver.server import auth, certificate
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
@@ -24,6 +26,23 @@ from tonnage.testing.wait import Eventually
 Running = Callable[..., AbstractAsyncContextManager[None]]
 Told = Callable[[], Awaitable[list[tuple[str, str, str, str]]]]
 Settle = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_made_here() -> Iterator[None]:
+    """Servers' certificates are made in this process: one of its own takes longer than most tests.
+
+    tests/unit/box/apiserver/server/test_auth.py runs it.
+    """
+
+    def run(command: Sequence[str], environment: object) -> str:
+        with redirect_stdout(io.StringIO()) as printed:
+            certificate.main(command[3:])  # after python -m MODULE
+        return printed.getvalue()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auth, "run", run)
+        yield
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import yaml
+from tests.yaml_texts import read, read_all
 
 from tonnage.api import names
 from tonnage.cli.main import main
@@ -33,9 +33,9 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     given += ["--driver", "csi.x.y=topology.x.y/node", "--monitoring", "--no-inline", "--starvation-guard", "5"]
     assert main(["manifests", *given]) == 0
-    found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(capsys.readouterr().out)}
+    found = {(o["kind"], o["metadata"]["name"]): o for o in read_all(capsys.readouterr().out)}
 
-    config = yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
+    config = read(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
     assert config == {
         "pools": [
             {"name": "fast", "kind": "lvm", "path": "vg0"},
@@ -95,8 +95,8 @@ def test_refused(given: list[str], says: str, capsys: pytest.CaptureFixture[str]
 
 def test_hosts_to_fetch_from(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["manifests", "--fetch", "files.example.com", "--fetch", "h:9000"]) == 0
-    found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(capsys.readouterr().out)}
-    assert yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])["fetch"] == [
+    found = {(o["kind"], o["metadata"]["name"]): o for o in read_all(capsys.readouterr().out)}
+    assert read(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])["fetch"] == [
         "files.example.com",
         "h:9000",
     ]
@@ -106,7 +106,7 @@ def test_hosts_to_fetch_from(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_issuers_of_certificates(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["manifests", "--certificate-issuer", "internal=internal-ca,days=30"]) == 0
-    found = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(capsys.readouterr().out)}
+    found = {(o["kind"], o["metadata"]["name"]): o for o in read_all(capsys.readouterr().out)}
     pod = found["Deployment", "tonnage-controller"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert "--certificate-issuer=internal=/issuers/internal,days=30" in container["args"]

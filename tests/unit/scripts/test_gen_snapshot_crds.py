@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 from scripts import gen_snapshot_crds
 from tests.unit.box.apiserver.conftest import Api
 from tests.unit.box.apiserver.conftest import api as api
+from tests.yaml_texts import read_all
 
 from tonnage.api.kinds import DEFINITIONS
 from tonnage.box.apiserver.validation import snapshot as rules
@@ -46,11 +46,11 @@ def test_they_have_every_message_once() -> None:
             for inner in value:
                 walk(inner)
 
-    walk(list(yaml.safe_load_all(gen_snapshot_crds.text())))
+    walk(list(read_all(gen_snapshot_crds.text())))
     assert sorted(found) == sorted(MESSAGES)
 
 
 async def test_a_box_takes_them(api: Api) -> None:
-    for body in yaml.safe_load_all(gen_snapshot_crds.text()):
+    for body in read_all(gen_snapshot_crds.text()):
         made = await api.create(DEFINITIONS.path(), body, query={"fieldValidation": "Strict"})
         assert made["status"]["storedVersions"] == ["v1"]

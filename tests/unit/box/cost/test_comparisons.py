@@ -58,9 +58,12 @@ def comparisons(field: KindField) -> dict[str, int]:
     row.normalize(obj)
     row.default(obj)
     text, found = json.dumps(obj | {"metadata": obj["metadata"] | _SAVED}), {}
+    new, old = (
+        counted(json.loads(text)),
+        counted(json.loads(text)),
+    )  # texts of their own: the same ones are not compared
+    new["metadata"]["labels"] = {"a": "b"}
     for step in ("create", "update", "status"):
-        new, old = counted(json.loads(text)), counted(json.loads(text))
-        new["metadata"]["labels"] = {"a": "b"}
         CountedText.comparisons = 0
         row.validate(new, None if step == "create" else old, subresource="status" if step == "status" else "")
         found[step] = CountedText.comparisons

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from scripts import gen_chart
+from tests.yaml_texts import read, read_all
 
 from tonnage.api import names
 from tonnage.box.bootstrap import group_class, snapshot_class
@@ -30,7 +30,7 @@ Objects = dict[tuple[str, str], Any]
 def objects(chosen: Installation) -> Objects:
     """(kind, name) -> object."""
     found = {}
-    for obj in yaml.safe_load_all(render(chosen)):
+    for obj in read_all(render(chosen)):
         key = (obj["kind"], obj["metadata"]["name"])
         assert key not in found
         found[key] = obj
@@ -111,7 +111,7 @@ def test_folders_that_volumes_are_filled_from_are_mounted_for_reading() -> None:
     }
     reading = {"readOnly": True, "mountPropagation": "HostToContainer"}
     assert mounts["content-1"] == {"name": "content-1", "mountPath": "/srv/models", **reading}
-    config = yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
+    config = read(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
     assert (config["sources"], config["imageStores"]) == (file["sources"], file["image_stores"])
 
 
@@ -133,7 +133,7 @@ def test_flexvolumes_have_the_kubelets_folder_and_that_of_their_calls() -> None:
     assert mounts.keys() == volumes.keys()
     for name, path in (("flexvolume", "/etc/kubernetes/volumeplugins"), ("run", "/run/tonnage")):
         assert (mounts[name], volumes[name]) == (path, path)
-    config = yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
+    config = read(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
     assert config["flexvolume"] == "/etc/kubernetes/volumeplugins"
 
 
@@ -168,7 +168,7 @@ def test_no_folder_is_mounted_in_one_that_is_mounted_with_propagation() -> None:
     assert mounts.keys() == {v["name"] for v in spec["volumes"]}
     mine = {path for name, path in mounts.items() if name.startswith(("pool-", "content-", "flexvolume"))}
     assert mine == {"/d", "/srv", "/srv/a"}
-    config = yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
+    config = read(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])
     assert config["flexvolume"] == below
 
 
@@ -180,7 +180,7 @@ def test_inline_drivers_have_an_object_each_and_are_in_the_nodes_file() -> None:
     assert not any(spec["attachRequired"] for spec in specs.values())
     assert specs["image.tonnage.dev"]["volumeLifecycleModes"] == ["Ephemeral", "Persistent"]
     assert specs["cert.tonnage.dev"]["requiresRepublish"]
-    assert yaml.safe_load(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])["inline"] == given
+    assert read(found["ConfigMap", "tonnage-node"]["data"]["node.yaml"])["inline"] == given
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_scheduler_where_asked_for() -> None:
 
 def test_the_controller_is_told_of_nodes_to_come() -> None:
     chosen = Installation(group_labels=["example.com/group"], templates=["pool=big:tonnage-scratch=100Gi"])
-    found = next(o for o in yaml.safe_load_all(render(chosen)) if o["kind"] == "Deployment")
+    found = next(o for o in read_all(render(chosen)) if o["kind"] == "Deployment")
     arguments = found["spec"]["template"]["spec"]["containers"][0]["args"]
     assert arguments[-2:] == ["--node-group-label=example.com/group", "--node-template=pool=big:tonnage-scratch=100Gi"]
 
@@ -392,9 +392,7 @@ def test_nodes_of_a_group_have_an_agent_of_their_own() -> None:
     assert volumes["config"]["configMap"]["name"] == "tonnage-node-nvme"
     assert volumes["pool-0"]["hostPath"]["path"] == "/fast"
     files = {
-        name: yaml.safe_load(o["data"]["node.yaml"])
-        for (kind, name), o in found.items()
-        if "node.yaml" in o.get("data", {})
+        name: read(o["data"]["node.yaml"]) for (kind, name), o in found.items() if "node.yaml" in o.get("data", {})
     }
     assert files["tonnage-node-nvme"]["pools"] == pools
     assert files["tonnage-node"]["pools"][0]["path"] == "/var/lib/tonnage"
@@ -419,7 +417,7 @@ def test_chart_is_made_of_the_same_templates() -> None:
 
 def test_chart_knows_what_the_program_knows() -> None:
     schema = json.loads((gen_chart.CHART / "values.schema.json").read_text())["properties"]
-    values = yaml.safe_load((gen_chart.CHART / "values.yaml").read_text())
+    values = read((gen_chart.CHART / "values.yaml").read_text())
     assert schema["pools"]["items"]["properties"]["kind"]["enum"] == [*pool_config.KINDS, *names.RENAMED_KINDS]
     assert set(values) == set(schema) - {"global"}
     assert values["metricsPort"] == METRICS_PORT

@@ -13,6 +13,7 @@ from cryptography import x509
 from tonnage.aio.clock import RealClock
 from tonnage.box.apiserver.server import auth
 from tonnage.errors import HostError
+from tonnage.host.run import run
 
 
 class Later(RealClock):
@@ -22,7 +23,8 @@ class Later(RealClock):
         return super().time() + 3630 * 86400
 
 
-def test_credentials_are_made_once_and_private(tmp_path: Path) -> None:
+def test_credentials_are_made_once_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "run", run)  # the process that other tests do without
     folder = tmp_path / "auth"
     first = auth.ensure(folder, RealClock())
     before = {f.name: f.read_bytes() for f in folder.iterdir()}
