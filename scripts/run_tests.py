@@ -47,11 +47,16 @@ CHECK: Mapping[str, Sequence[str]] = {
 }
 """Three lanes on two cores: tests wait for timers, locks and processes."""
 _SOME_CHANCE = ("--kills", "200", "--cuts", "90", "--fuzz", "2000", "--pods", "60")
+_AGENTS = ("tests/unit/node", "tests/unit/kube", "tests/unit/simulate", "tests/unit/controller")
 QUICK: Mapping[str, Sequence[str]] = {
-    "real": (*_REAL, "--ignore=tests/crash", "-m", f"real and {_GUESTS_AND_GO}", _FEWER),
+    "real": (*_REAL, "--ignore=tests/crash", "--ignore=tests/unit", "-m", f"real and {_GUESTS_AND_GO}", _FEWER),
+    "parts": ("tests/unit", *_REAL, "-m", f"real and {_GUESTS_AND_GO}", _FEWER),
     "crash": ("tests/crash", *_REAL, "-m", f"real and {_GUESTS_AND_GO}", _FEWER, *_SOME_CHANCE),
-    "unit": ("-m", f"not real and {_GUESTS_AND_GO}", _FEWER),
+    "agents": (*_AGENTS, "-m", f"not real and {_GUESTS_AND_GO}", _FEWER),
+    "unit": (*(f"--ignore={path}" for path in _AGENTS), "-m", f"not real and {_GUESTS_AND_GO}", _FEWER),
 }
+"""Five lanes on two cores, of 2 to 6 minutes of processor: some wait while others work, and none is left alone at the
+end."""
 _MACHINE = ("--files-with", r"mark\.(programs|campaign)")
 _MORE_CHANCE = ("--kills", "400", "--kill-seed", "1001", "--cut-seed", "1001", "--fuzz-seed", "1001")
 REST: Mapping[str, Sequence[str]] = {
@@ -66,7 +71,7 @@ REST: Mapping[str, Sequence[str]] = {
 """Lane -> what chooses its tests."""
 ALONE: Mapping[str, Sequence[str]] = {"alone": ("--files-with", r"mark\.alone", "-m", "alone")}
 """After the others: what takes minutes by itself, and beside them so long that leases and probes end."""
-BARE = ("unit",)
+BARE = ("agents", "unit")
 """Lanes whose tests find no program of the machine but those that every machine has (scripts/bare.py)."""
 REPEAT = Path("tests/repeat.txt")
 LIMIT = 75 * 60.0

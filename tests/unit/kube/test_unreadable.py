@@ -15,6 +15,7 @@ from tests.unit.api.forms import at, paths, written, wrong
 
 from tonnage.api import kinds
 from tonnage.api.kinds import CSI_NODES, NODES, PODS, Kind
+from tonnage.api.meta import ObjectMeta
 from tonnage.api.storage import CSINode
 from tonnage.errors import ApiUnreadableError
 from tonnage.kube.client import Client
@@ -23,6 +24,8 @@ from tonnage.kube.transport import Request, Response
 from tonnage.observe import metrics
 
 Obj = dict[str, Any]
+_OF_ALL: tuple[tuple[str, ...], ...] = ((), ("name",), ("resourceVersion",))
+"""Places of the metadata that are tried for every kind."""
 LIMIT = 300
 """Seconds. It only ends what hangs."""
 
@@ -121,15 +124,27 @@ async def until(informer: Informer[Any], **wanted: int) -> None:
 
 
 def variants(kind: Kind[Any], value_of: Any) -> list[tuple[str, Obj]]:
-    """One object for each place of the kind and each value_of(its type), with the place."""
+    """One object for each place of the kind and each value_of(its type), with the place.
+
+    Metadata is the same Struct in all kinds. What lies within it is tried for pods and nodes, its name and version
+    for all.
+    """
     found: list[tuple[str, Obj]] = []
     for path, form in paths(inspect.type_info(kind.struct)):
+        if path[0] == "metadata" and path[1:] not in _OF_ALL and kind not in (PODS, NODES):
+            continue
         for value in value_of(form):
             obj = at(path, value)
             if isinstance(obj.get("metadata", {}), dict) and path != ("metadata", "name"):
                 obj.setdefault("metadata", {}).setdefault("name", f"n{len(found)}")
             found.append((written(path), obj))
     return found
+
+
+def test_all_kinds_have_the_same_metadata() -> None:
+    for kind in kinds.ALL:
+        fields = inspect.type_info(kind.struct).fields  # type: ignore[attr-defined]
+        assert [f.type.cls for f in fields if f.encode_name == "metadata"] == [ObjectMeta], kind.plural
 
 
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.plural)
