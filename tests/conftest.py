@@ -117,7 +117,7 @@ def pytest_collection() -> Iterator[None]:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Fail where a lane would miss the test: its file does not write the marker that the lane looks for.
 
-    What uses the machine by a fixture of this file is marked too: the unit lane has neither its programs nor its time.
+    What uses the machine by a fixture of this file is marked too: other lanes have neither its programs nor its time.
     """
     uses = {"real_folder", "make_cluster"}.intersection(getattr(item, "fixturenames", ()))
     if uses and item.path.match("test_*.py") and not item.get_closest_marker("real"):

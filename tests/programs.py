@@ -1,8 +1,8 @@
 """What tests use and a machine may lack: only here is it looked for.
 
 Programs of Debian packages, programs that `make programs` builds, and libraries of Python that only some tests use. A
-test asks with need(), a module or a parameter with needs(); both skip, with the reason. The unit lane runs where the
-machine has none of these programs (scripts/bare.py).
+test asks with need(), a module or a parameter with needs(); both skip, with the reason. The lanes unit and agents run
+where the machine has none of these programs (scripts/bare.py).
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, get_type_hints
 
 import msgspec
@@ -92,6 +93,11 @@ class Option:
 
 def options_of(config: type) -> dict[str, tuple[str, Option]]:
     """Return field and option of each option of a configuration, by the option's name."""
+    return dict(_options_of(config))
+
+
+@cache  # hints are evaluated from text, which takes milliseconds; a parser asks for each flag
+def _options_of(config: type) -> dict[str, tuple[str, Option]]:
     hints = get_type_hints(config, include_extras=True)
     found = {}
     for field in fields(config):
@@ -104,7 +110,7 @@ def options_of(config: type) -> dict[str, tuple[str, Option]]:
 
 def option_of(config: type, name: str) -> Option:
     """Return an option by its name."""
-    return options_of(config)[name][1]
+    return _options_of(config)[name][1]
 
 
 def add_arguments(

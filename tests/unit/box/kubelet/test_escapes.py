@@ -45,7 +45,7 @@ async def test_sysctls_are_read_only_also_in_a_user_namespace(machine: Any) -> N
     value = Path("/proc/sys/kernel/core_pattern").read_text().strip()  # should it ever work, nothing changes
     write = f"echo '{value}' > /proc/sys/kernel/core_pattern && echo WRITTEN"
     tries = f"{write}; unshare -Urpf --mount-proc sh -c '{write.replace(chr(39), '')}'; cat /proc/kcore && echo READ"
-    await machine.pod("p", restartPolicy="Never", containers=[_shell(f"{tries}; echo end")])
+    await machine.pod("p", restartPolicy="Never", containers=[_shell(f"exec 2>&1; {tries}; echo end")])
     pod = await machine.phase("p", "Succeeded")
     meta = pod.metadata
     log = machine.root / "pods-logs" / f"{meta.namespace}_{meta.name}_{meta.uid}" / "main" / "0.log"

@@ -185,7 +185,7 @@ async def test_calls_that_runtimes_deny(machine: Any, profile: str | None, error
     )
     await machine.phase("p", "Running")
     assert (await run(machine, "/usr/bin/python3", "-c", call)).split() == [error]
-    unshared = await shell(machine, "unshare -U true && echo unshared || echo not")
+    unshared = await shell(machine, "exec 2>&1; unshare -U true && echo unshared || echo not")
     assert unshared.splitlines()[-1] == ("unshared" if profile == "Unconfined" else "not")
 
 
