@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tonnage.csi.driver import inline
 from tonnage.node import deletions
 from tonnage.observe import log
 from tonnage.pools.core import trash
@@ -48,7 +49,7 @@ def test_deletions_are_named_with_their_date_also_in_a_quiet_log(level: str, *, 
 
 
 def test_all_that_names_deletions_logs_there() -> None:
-    for module in (deletions, trash):
+    for module in (deletions, inline, trash):
         assert module.log.name in log.DELETIONS
 
 

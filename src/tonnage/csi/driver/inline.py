@@ -90,7 +90,7 @@ class Inline:
             if target is not None:
                 with suppress(PreconditionError):  # something else is there, which stays
                     await pool.unpublish(name, target)
-            await self._remove(pool, name, None)
+            await self._remove(pool, name, None, "its publish failed")
         except Exception as failure:
             log.error("inline volume left after a failed publish pool=%s volume=%s error=%r", pool.name, name, failure)
 
@@ -101,9 +101,9 @@ class Inline:
         if found is None:
             await self._driver.first_pool.unpublish(name, target)
         else:
-            await self._remove(found[0], name, target)
+            await self._remove(found[0], name, target, "the kubelet unpublished it, so its pod is over")
 
-    async def _remove(self, pool: Pool, name: str, target: Path | None) -> None:
+    async def _remove(self, pool: Pool, name: str, target: Path | None, proof: str) -> None:
         staging = self._staging(name)
         if target is not None:
             async with self._driver.throttle.released(target):
@@ -112,6 +112,7 @@ class Inline:
         with suppress(FileNotFoundError):
             os.rmdir(staging)
         await pool.delete(name)
+        log.info("deleted what=inline-volume name=%s/%s proof=%s", pool.name, name, proof)
         self._driver.on_inline()
 
     def _request(self, handle: str, attributes: Mapping[str, str], use: Use) -> tuple[Pool, VolumeRequest]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -38,8 +39,9 @@ def target(folder: Path) -> Path:
 
 
 async def test_it_comes_with_publish_and_goes_with_unpublish(
-    client: FullCsiClient, pool: FakePool, driver: Driver, target: Path
+    client: FullCsiClient, pool: FakePool, driver: Driver, target: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "tonnage.csi.driver.inline")
     for _ in range(2):
         await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "2Gi"})
     (record,) = await pool.list()
@@ -54,6 +56,8 @@ async def test_it_comes_with_publish_and_goes_with_unpublish(
     assert await pool.list() == []
     assert not target.exists()
     assert list((driver.state / "inline").iterdir()) == []
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "tonnage.csi.driver.inline"]
+    assert line.startswith(f"deleted what=inline-volume name={pool.name}/{HANDLE} proof=the kubelet unpublished it")
 
 
 async def test_a_pod_cannot_name_a_claim_as_the_owner(client: FullCsiClient, pool: FakePool, target: Path) -> None:
