@@ -408,6 +408,8 @@ class World:
         if records := store.records(kind.plural):
             victim = self.random.choice(records)
             await store.remove(victim.key, victim.decode(), victim.revision)
+            if kind is kinds.NODES:  # without it Kubernetes ends its pods: that is an order
+                await self.register(victim.key.name)
 
     async def register_again(self) -> None:
         for name in NODES:
