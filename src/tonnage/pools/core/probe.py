@@ -40,6 +40,7 @@ class WriteProbe:
         self._tried = clock.monotonic()
         self._try: asyncio.Task[None] | None = None
         self._verdict: asyncio.Task[None] | None = None
+        self._is_hung = False
         self._background = Background(f"probe {name}")
         self._recovery: asyncio.Task[None] | None = None
 
@@ -67,27 +68,33 @@ class WriteProbe:
         await asyncio.wait([self._verdict])
 
     async def retry(self) -> None:
-        """Try again at once while the pool cannot write; not while a write hangs."""
+        """Try again at once while the pool cannot write, by a write that begins now; not while a write hangs."""
+        is_late = self._try is not None and not self._try.done()
         if self.fault and not self.hangs:
+            await self.run()
+        if is_late and self.fault and not self.hangs:  # the try that was under way says nothing of now
             await self.run()
 
     @property
     def hangs(self) -> bool:
         """Whether a write is under way since longer than the patience."""
-        return bool(self.fault) and self._try is not None and not self._try.done()
+        return self._is_hung and self._try is not None and not self._try.done()
 
     async def _judge(self, write: asyncio.Task[None]) -> None:
         done, _ = await asyncio.wait([write], timeout=PATIENCE)
         if not done:
+            self._is_hung = True
             self._set(f"a write has not ended for {PATIENCE:.0f} s")
 
     async def _write_once(self) -> None:
         try:
             await self._write()
         except TonnageError as failure:
-            self._set(str(failure))
+            fault = str(failure)
         else:
-            self._set("")
+            fault = ""
+        self._is_hung = False
+        self._set(fault)
         self._tried = self._clock.monotonic()
 
     def _set(self, fault: str) -> None:

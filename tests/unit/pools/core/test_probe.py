@@ -21,18 +21,20 @@ GIB = 1 << 30
 
 
 class _Disk:
-    """A disk whose writes fail with `error`, or hang while `goes` is not set."""
+    """A disk whose writes fail with `error`, or hang while `goes` is not set; after `is_mended_by` writes they succeed."""
 
     def __init__(self) -> None:
         self.error = ""
         self.goes = asyncio.Event()
         self.goes.set()
+        self.is_mended_by = 1 << 30
         self.writes: list[float] = []
 
     async def write(self) -> None:
         self.writes.append(asyncio.get_running_loop().time())
+        number = len(self.writes)
         await self.goes.wait()
-        if self.error:
+        if self.error and number <= self.is_mended_by:
             raise HostError(self.error)
 
 
@@ -83,6 +85,24 @@ async def test_a_disk_that_hangs_counts_as_one_that_fails(disk: _Disk, eventuall
 
     await eventually(well)
     assert told[-1] == ""
+    await probe.close()
+
+
+async def test_who_asks_during_a_try_that_fails_gets_one_of_its_own(disk: _Disk) -> None:
+    """That try began before: a descriptor may be free since."""
+    probe, _ = _probe(disk)
+    disk.error = "Too many open files"
+    await probe.run()
+    disk.goes.clear()
+    begun = asyncio.ensure_future(probe.run())
+    await asyncio.sleep(0.1)
+    asked = [asyncio.ensure_future(probe.retry()) for _ in range(5)]
+    await asyncio.sleep(0.1)
+    disk.is_mended_by = len(disk.writes)
+    disk.goes.set()
+    await asyncio.gather(begun, *asked)
+    probe.check()
+    assert len(disk.writes) == disk.is_mended_by + 1, "the five share one"
     await probe.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -36,6 +37,15 @@ def _log(machine: Any, pod: Any, *, attempt: int = 0, container: str = "main") -
     return [line.split(" ", 3)[3] for line in path.read_text().splitlines()]
 
 
+def _is_read(uid: str) -> bool:
+    """Whether this process reads the output of a pod's container."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return any(uid in name and name.endswith("/out") for name in found)
+
+
 def _state(pod: Any, index: int = 0) -> ContainerState:
     state: ContainerState = pod.status.container_statuses[index].state
     return state
@@ -65,6 +75,7 @@ async def test_containers_survive_a_kill_of_the_kubelet(machine: Any, eventually
     after = await machine.phase("p", "Running")
     assert after.status.container_statuses[0] == before.status.container_statuses[0]
     name = before.metadata.uid
+    await eventually(lambda: _is_read(name))  # the phase is of the first kubelet
     pids = processes.with_text(name)
     assert len(pids) == 2  # bwrap, and the first process of the namespace
     os.kill(processes.children(max(pids))[0], signal.SIGTERM)
