@@ -151,9 +151,13 @@ async def pod(recorder: Recorder) -> None:
         for work in (scheduler.run(), events.run()):
             stack.callback(asyncio.ensure_future(work).cancel)
         await informers.wait_synced()
+        claims = {"v0": {"storageClassName": "late", "resources": {"requests": {"storage": "1Gi"}}}}
+        pod = await objects.pod("app", ephemeral=claims, schedulingGates=[{"name": "example.com/claims"}])
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": pod.metadata.uid, "controller": True}
+        await objects.claim("app-v0", "1Gi", owners=[owner], storageClassName="late")
         await asyncio.sleep(SETTLE)
-        recorder.on = True
-        await objects.scratch_pod("app", "1Gi")
+        recorder.on = True  # its claim is there: without it the first cycle finds no node, and the walk is another one
+        await kube.patch(kinds.PODS, "app", {"spec": {"schedulingGates": None}}, "default")
 
         async def is_bound() -> bool:
             return bool((await kube.get(kinds.PODS, "app", "default")).spec.node_name)
@@ -184,10 +188,12 @@ _OF_BOUND_CLAIMS = (
 """Their handlers see each claim and ignore it until it is bound."""
 
 
+_OF_GATED_PODS = ("scheduler/core/conditions.py",)
+"""The scenario removes a gate, and the condition that tells of it goes."""
 WALKS: Mapping[str, Walk] = {
     "a claim": Walk(claim, ("node/", "claims/", "capacity/"), 12, _OF_BOUND_CLAIMS),
     "CreateVolume on an image pool": Walk(create_volume, ("csi/driver/", "pools/", "host/"), 15),
-    "a pod through the scheduler": Walk(pod, ("scheduler/",), 12),
+    "a pod through the scheduler": Walk(pod, ("scheduler/",), 12, _OF_GATED_PODS),
 }
 
 
