@@ -306,7 +306,9 @@ class Attacher(Reconciler[str]):
 
         def counts(driver: AttachingDriver) -> Mapping[str, int]:
             attacher = weak()
-            return attacher.counts(driver.name) if attacher is not None else {}
+            if attacher is None or attacher._drivers.get(driver.name) is not driver:
+                return {}  # of a term that has ended: another may count the same objects
+            return attacher.counts(driver.name)
 
         metrics.ATTACHMENTS.count(driver, driver.name, counts)
         for one in self.attachments.by(_BY_DRIVER, driver.name):

@@ -228,14 +228,20 @@ async def test_an_attachment_that_could_not_be_detached_says_why(world: AttachWo
     await world.gone(name)
 
 
-async def test_states_are_counted(world: AttachWorld, served: Served) -> None:
+async def test_states_are_counted_while_the_controller_serves(world: AttachWorld, writes: Recording) -> None:
     await world.node("n1")
     await world.volume("v")
-    await world.attached(await world.attach("n1"))
-    await eventually(lambda: _shown('tonnage_volume_attachments{driver="network.example.com",state="attached"} 1.0'))
+    async with serving(Client(writes), world.storage, RealClock()) as ended:
+        await world.attached(await world.attach("n1"))
+        await eventually(lambda: _shown(1))
+    assert ended.attacher.counts(NETWORK_DRIVER)["attached"] == 1
+    assert not await _shown(1), "garbage of an earlier term, which may live long, is not counted"
+    async with serving(Client(writes), world.storage, RealClock()):
+        await eventually(lambda: _shown(1))
 
 
-async def _shown(line: str) -> bool:
+async def _shown(attached: int) -> bool:
+    line = f'tonnage_volume_attachments{{driver="{NETWORK_DRIVER}",state="attached"}} {attached}.0'
     return line in metrics.render().decode()
 
 
