@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tonnage.aio.clock import LoopClock
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 
 class HangingPool(FakePool):

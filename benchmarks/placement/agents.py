@@ -28,7 +28,7 @@ from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
 from tonnage.observe.exporter import Address, Exporter
 from tonnage.observe.process import raise_file_limit
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 _PROCESS = "agents"
 

@@ -28,11 +28,12 @@ from tonnage.errors import (
 )
 from tonnage.host import lvm, mount
 from tonnage.host.filesystem import may_grow_ext4
+from tonnage.pools import kinds
 from tonnage.pools.base.contract import INLINE, VolumeOrigin, VolumeRequest
 from tonnage.pools.base.parameters import ERASE, LIMITS, RESERVE, SOURCE
 from tonnage.pools.base.record import UNDELETE
 from tonnage.pools.base.reservation import Disks
-from tonnage.pools.config import make, options_of, parse
+from tonnage.pools.config import make, parse
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.directory.backend import DirectoryBackend
 from tonnage.pools.lvm.backend import LvmBackend
@@ -789,7 +790,7 @@ async def test_a_class_leaves_a_reserve_to_others(bench: Bench) -> None:
 
 async def test_room_is_kept_for_inline_volumes(bench: Bench) -> None:
     pool = bench.pool
-    if "inline" not in options_of(pool.kind):
+    if "inline" not in kinds.get(pool.kind).options:
         return
     pool.inline = 10240 * MI
     assert (await pool.capacity_for({})).free == SIZE - 10240 * MI

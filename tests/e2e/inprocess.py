@@ -17,7 +17,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 LONG = 300.0
 """Seconds that a thing may take on a machine with much else to do."""

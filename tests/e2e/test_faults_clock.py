@@ -24,7 +24,7 @@ from tonnage.kube.http import HttpTransport
 from tonnage.kube.lease import LeaderElection
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "faults-clock"

@@ -21,7 +21,7 @@ from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
 from tonnage.ops.install import manifests
 from tonnage.ops.install.options import Installation
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]

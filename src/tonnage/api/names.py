@@ -152,8 +152,6 @@ POPULATOR_RESCHEDULED = "PopulatorRescheduled"
 EVICT_UNFIT = "tonnage.dev/evict-unfit"
 # In a driver's manifest: its pools and their kinds, "scratch=image,disks=static", in their order.
 MANIFEST_POOLS = "tonnage.dev/pools"
-RENAMED_KINDS: Mapping[str, str] = {"memory": "fake"}
-"""Old name of a kind of pool -> its present one: classes and configurations outlive names."""
 # In a driver's manifest: those of its pools that reserve capacity for inline volumes, "scratch,fast".
 MANIFEST_INLINE = "tonnage.dev/inline-pools"
 # In a volume's context, and on a PersistentVolume that was published ahead of its claim: which disk it is.

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Set
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,7 @@ from tonnage.pools import config as pool_config
 from tonnage.pools.btrfs.image_file import IMAGE_FILES, ROOT
 from tonnage.pools.directory.directory import MARKER, OWN
 from tonnage.pools.directory.snapshots import FOLDER as SNAPSHOTS
+from tonnage.pools.kind import PoolKind
 
 _KILL_SECONDS = 5.0
 _PAUSES = (0.01, 0.05, 0.1, 0.2, 0.4)  # seconds
@@ -79,7 +81,7 @@ def remove(data: DataFolder) -> None:
     if not data.exists():
         return
     clean(data)
-    elsewhere = _elsewhere(data, prepared=False)
+    elsewhere = _elsewhere(data)
     for place in (data.path, *elsewhere):
         for found in mount.mounts():
             if found.target.startswith(f"{place}/"):
@@ -87,13 +89,14 @@ def remove(data: DataFolder) -> None:
                     f"{found.target} is a mount that is not tonnage's, in a folder that would be removed: unmount it "
                     "and repeat; nothing was removed"
                 )
-    prepared, own = _elsewhere(data, prepared=True), {_cluster(data), *data.clusters()} - {""}
+    own = {_cluster(data), *data.clusters()} - {""}
+    prepared = {place: kind for kind, place in _places(data) if kind.is_prepared}
     for pool in (*elsewhere, *prepared):
         _refuse_others(pool, own)
     for pool in elsewhere:
         _erase(pool)
-    for directory in prepared:
-        _give_up(directory)
+    for directory, kind in prepared.items():
+        _give_up(kind, directory)
     data.purge()
 
 
@@ -190,36 +193,33 @@ def _nodes(data: DataFolder) -> list[Path]:
     return sorted(nodes.iterdir()) if nodes.is_dir() else []
 
 
-def _give_up(directory: Path) -> None:
+def _give_up(kind: PoolKind[Any], directory: Path) -> None:
     """Delete a node's volumes on disks that the user prepared; disks and directory stay.
 
     Raises BusyError, HostError.
     """
-    from tonnage.pools.static.backend import StaticBackend
-
-    if not (directory / OWN / MARKER).exists():
-        return
-    store = StaticBackend(directory)
     try:
-        store.open()
-        store.give_up()
+        if kind.give_up is not None:
+            kind.give_up(directory)
     except UnavailableError as failure:
         raise BusyError(f"the volumes in {directory} are not deleted: {failure}") from failure
-    finally:
-        store.close()
 
 
-def _elsewhere(data: DataFolder, *, prepared: bool) -> list[Path]:
-    """The nodes' parts of directories outside of the data folder: of disks that the user prepared, or of pools."""
+def _places(data: DataFolder) -> list[tuple[PoolKind[Any], Path]]:
+    """The nodes' parts of directories outside of the data folder."""
     settings = data.settings()
     configs = [pool_config.parse(text) for text in (settings.pools if settings else [])]
-    wheres = [config.where for config in configs if (config.kind == "static") == prepared]
-    return [where.resolve() / node.name for where in wheres if where is not None for node in _nodes(data)]
+    return [(c.kind, c.where.resolve() / node.name) for c in configs if c.where is not None for node in _nodes(data)]
+
+
+def _elsewhere(data: DataFolder) -> list[Path]:
+    """Those that pools have made; not disks that the user prepared."""
+    return [place for kind, place in _places(data) if not kind.is_prepared]
 
 
 def _pools(data: DataFolder) -> list[Path]:
     inside = [pool for node in _nodes(data) for pool in node.glob("pools/*")]
-    return [*inside, *_elsewhere(data, prepared=False)]
+    return [*inside, *_elsewhere(data)]
 
 
 def _mounts(data: DataFolder) -> Iterator[str]:

@@ -288,7 +288,7 @@ class Box:
     def _elsewhere(self) -> Iterator[Path]:
         """Where pools that make their folder lie outside of the data folder."""
         for pool in chain.from_iterable(self.plan.nodes.values()):
-            if pool.where is not None and pool.kind != "static" and self.data.path not in pool.where.parents:
+            if pool.where is not None and not pool.kind.is_prepared and self.data.path not in pool.where.parents:
                 yield pool.where
 
     def _undo(self) -> None:

@@ -21,7 +21,9 @@ from tonnage.errors import HostError, InvalidError, NotFoundError
 from tonnage.node.inline.config import parse_inlines
 from tonnage.node.inline.sources import kind_of
 from tonnage.pools import config as pool_config
-from tonnage.pools.config import PoolConfig
+from tonnage.pools.disk_commitment import DiskCommitment, commitments
+from tonnage.pools.kind import PoolConfig
+from tonnage.pools.needs import lacking
 
 DEFAULT_POOL_SIZE = "10Gi"
 DEFAULT_POOL_NAME = "scratch"
@@ -92,9 +94,9 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
     endpoints = external_sockets(csi_endpoints, list(nodes))
     saved = msgspec.structs.replace(settings, pools=[str(pool) for pool in templates])
     all_pools = [pool for pools in nodes.values() for pool in pools]
-    outlooks = pool_config.outlook(all_pools)
-    is_more = {pool.name for pool in all_pools if pool.overcommit > 1}
-    warnings = [_warning(o, is_more) for o in outlooks if not o.fits]
+    disks = commitments(all_pools)
+    is_more = {pool.name for pool in all_pools if pool.limits.ratio > 1}
+    warnings = [_warning(disk, is_more) for disk in disks if not disk.fits]
     return BoxPlan(saved, nodes, [*_about_fakes(templates), *warnings], endpoints)
 
 
@@ -140,7 +142,7 @@ def _external_socket(text: str, nodes: Sequence[str]) -> tuple[str, Path]:
 def what_stays(settings: Settings | None) -> str:
     """What remains after the cluster has ended, as subject and verb of a sentence."""
     pools = _templates(settings or Settings(), "")
-    fakes = [pool.name for pool in pools if pool.kind == "fake"]
+    fakes = [pool.name for pool in pools if not pool.kind.is_real]
     if not fakes:
         return "objects and volumes stay"
     if len(fakes) == len(pools):
@@ -149,7 +151,7 @@ def what_stays(settings: Settings | None) -> str:
 
 
 def _about_fakes(pools: Sequence[PoolConfig]) -> list[str]:
-    fakes = [pool.name for pool in pools if pool.kind == "fake"]
+    fakes = [pool.name for pool in pools if not pool.kind.is_real]
     about = (
         f"fake pools ({', '.join(fakes)}) only count: their volumes are plain folders without a limit, and are gone "
         "when the cluster ends; never use them for data"
@@ -166,9 +168,9 @@ def saved_nodes(data: DataFolder) -> dict[str, list[PoolConfig]]:
 
 
 def _nodes(data: DataFolder, count: int, templates: list[PoolConfig]) -> dict[str, list[PoolConfig]]:
-    groups = [pool.group for pool in templates if pool.group]
-    if groups and (count > 1 or len(set(groups)) < len(groups)):
-        raise InvalidError(f"volume group {groups[0]} can be the pool of one node only: start one with --nodes 1")
+    single = [pool.only_one_node for pool in templates if pool.only_one_node]
+    if single and (count > 1 or len(set(single)) < len(single)):
+        raise InvalidError(f"{single[0]} can be the pool of one node only: start one with --nodes 1")
     names = [f"node-{n}" for n in range(1, count + 1)]
     return {name: [_on(data, name, pool) for pool in templates] for name in names}
 
@@ -216,7 +218,7 @@ def _check_new(data: DataFolder, pools: list[PoolConfig]) -> None:
 
 def _on(data: DataFolder, node: str, pool: PoolConfig) -> PoolConfig:
     """The pool on one node: each has a folder of its own, also where the user named one for all."""
-    if pool.kind in ("fake", "lvm", "pmem"):
+    if not pool.kind.has_directory:
         return pool
     return pool.at(pool.where / node if pool.where else data.node(node) / "pools" / pool.name)
 
@@ -224,7 +226,7 @@ def _on(data: DataFolder, node: str, pool: PoolConfig) -> PoolConfig:
 def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
     if runtime not in RUNTIMES:
         raise InvalidError(f"runtime {runtime!r}: want one of {', '.join(RUNTIMES)}")
-    real = [pool.kind for pool in pools if pool.kind != "fake"]
+    real = [pool.kind.name for pool in pools if pool.kind.is_real]
     if real and os.geteuid() != 0:
         raise HostError(f"{' and '.join(real)} pools mount file systems, which takes root: {_WAY_OUT}")
     if runtime == "bwrap" and os.geteuid() != 0:
@@ -234,20 +236,11 @@ def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
 
 def check_programs(runtime: str, pools: Sequence[PoolConfig]) -> None:
     """Check the kernel's features and the machine's programs. Raises HostError."""
-    real = [pool.kind for pool in pools if pool.kind != "fake"]
-    looped = [kind for kind in real if kind in ("image", "btrfs")]
     if runtime == "bwrap" and shutil.which("bwrap") is None:
         raise HostError("bwrap is not there (Debian: apt-get install bubblewrap); or start with --runtime none")
-    if looped and not Path("/dev/loop-control").exists():
-        raise HostError(
-            f"{' and '.join(looped)} pools need loop devices, and /dev/loop-control is not there: load the kernel's "
-            f"module (modprobe loop), in a container give it the machine's /dev, or {_WITHOUT}"
-        )
-    search = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-    tools = (("image", "mkfs.ext4", "e2fsprogs"), ("btrfs", "mkfs.btrfs", "btrfs-progs"), ("lvm", "lvm", "lvm2"))
-    for kind, tool, package in tools:
-        if kind in real and shutil.which(tool, path=search) is None:
-            raise HostError(f"{tool} is not there, which {kind} pools need (Debian: apt-get install {package})")
+    for pool in pools:
+        for lack in lacking(pool):
+            raise HostError(f"{pool.kind} pools need {lack}; or {_WITHOUT}")
 
 
 def _check_inline(texts: Sequence[str]) -> None:
@@ -277,23 +270,23 @@ def _check_saved(data: DataFolder, settings: Settings, pools: list[PoolConfig]) 
             f"the cluster in {data.path} has {saved.nodes} nodes; with {settings.nodes} the volumes of the others "
             f"would be out of reach. Start it with {saved.nodes}, or remove it: tonnage down --purge --data {data.path}"
         )
-    before = {(p.name, p.kind, p.where, p.group) for p in map(pool_config.parse, saved.pools)}
-    if missing := sorted(name for name, *_ in before - {(p.name, p.kind, p.where, p.group) for p in pools}):
+    before = {(p.name, p.kind, p.place) for p in map(pool_config.parse, saved.pools)}
+    if missing := sorted(name for name, *_ in before - {(p.name, p.kind, p.place) for p in pools}):
         raise InvalidError(
             f"the cluster in {data.path} has pool {', '.join(missing)}, as {'; '.join(saved.pools)}: it can get "
             f"more pools, not lose one. Start it without --pool, or remove it: tonnage down --purge --data {data.path}"
         )
 
 
-def _warning(outlook: pool_config.Outlook, overcommitted: Set[str]) -> str:
-    if overcommitted.isdisjoint(outlook.pools):
+def _warning(disk: DiskCommitment, overcommitted: Set[str]) -> str:
+    if overcommitted.isdisjoint(disk.pools):
         return (
-            f"the pools are {from_bytes(outlook.reserved)} together, the disk under {outlook.disk} has "
-            f"{_rough(outlook.free)} free: they publish no more than that. overcommit=yes in --pool lets them."
+            f"the pools are {from_bytes(disk.reserved)} together, the disk under {disk.disk} has "
+            f"{_rough(disk.free)} free: they publish no more than that. overcommit=yes in --pool lets them."
         )
     return (
-        f"overcommitted: the pools may allocate {from_bytes(outlook.reserved)} together, the disk under "
-        f"{outlook.disk} has {_rough(outlook.free)} free. Files grow as they are written; "
+        f"overcommitted: the pools may allocate {from_bytes(disk.reserved)} together, the disk under "
+        f"{disk.disk} has {_rough(disk.free)} free. Files grow as they are written; "
         "when the disk is full, writes fail before a volume is."
     )
 

@@ -17,6 +17,7 @@ from tonnage.api.storage import StorageClass
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.errors import PreconditionError, UnavailableError, UnsupportedError
+from tonnage.pools import kinds
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,6 @@ class CapacitySource:
     driver: str
     storage_class: str
     pool_key: str
-
-
-PUBLISHED_AHEAD = frozenset({"static"})
-"""Kinds of pools whose volumes are pre-provisioned: disks of fixed sizes."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +120,7 @@ class DriverInfo:
 
         No volume is then created for a claim.
         """
-        return self.pools.get(self.pool(storage_class), "") in PUBLISHED_AHEAD
+        return publishes_ahead(self.pools.get(self.pool(storage_class), ""))
 
     def source(self, storage_class: StorageClass) -> CapacitySource:
         """Return the ledger's source of a class.
@@ -135,12 +132,18 @@ class DriverInfo:
         return CapacitySource(self.name, storage_class.metadata.name, f"pool/{pool}" if pool else f"driver/{self.name}")
 
 
+def publishes_ahead(kind: str) -> bool:
+    """Return whether volumes of a kind of pool are pre-provisioned. "" and the kinds of others: no."""
+    found = kinds.find(kind)
+    return found is not None and found.is_prepared
+
+
 def _present(kind: str) -> str:
     """Return the current name of a kind of pool.
 
     Classes and older drivers may have the old one.
     """
-    return names.RENAMED_KINDS.get(kind, kind)
+    return kinds.RENAMED.get(kind, kind)
 
 
 def reaches(volume: PersistentVolume, segment: Mapping[str, str]) -> bool:

@@ -20,7 +20,8 @@ from tonnage.observe import trace
 from tonnage.observe.process import raise_file_limit, tune_allocator
 from tonnage.option import Values
 from tonnage.pools import config as pool_config
-from tonnage.pools.config import PoolConfig
+from tonnage.pools import kinds
+from tonnage.pools.kind import PoolConfig
 
 POOL = "KIND[:WHERE][,key=value...]"
 
@@ -51,7 +52,7 @@ def add_pools(parser: argparse.ArgumentParser) -> None:
     """The two options that name pools."""
     parser.add_argument(
         "--pool", action="append", default=[], metavar=POOL,
-        help=f"a pool: {', '.join(pool_config.KINDS)}; repeatable, the first is the default one",
+        help=f"a pool: {', '.join(kinds.MODULES)}; repeatable, the first is the default one",
     )  # fmt: skip
     parser.add_argument(
         "--config", type=Path, metavar="FILE.yaml", help="the node's configuration (docs/tasks/run-driver.md)"

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 from tonnage.errors import HostError
-from tonnage.node.config import pool_setup
-from tonnage.node.config.pool_setup import PoolSetupPlan, Step
 from tonnage.pools import config as pool_config
-from tonnage.pools.config import PoolConfig
+from tonnage.pools import device_setup
+from tonnage.pools.kind import PoolConfig
+from tonnage.pools.setup_plan import PoolSetupPlan, Step
 
 
 def add_arguments(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,7 +29,7 @@ def add_arguments(actions: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(options: argparse.Namespace) -> int:
     """Plan, print, and with --yes run the commands. Idempotent."""
     config = pool_config.parse(options.pool)
-    if os.geteuid() != 0 and (options.yes or config.kind == "lvm"):
+    if os.geteuid() != 0 and (options.yes or (config.kind.setup is not None and config.kind.setup.reads_as_root)):
         raise HostError("devices and volume groups belong to root: run it as root (sudo)")
     plan = _plan(options, config)
     if not plan.steps:
@@ -47,8 +47,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _plan(options: argparse.Namespace, config: PoolConfig) -> PoolSetupPlan:
     if options.action == "init":
-        return pool_setup.plan_init(config, options.devices, fstype=options.fstype, data=options.profile)
-    return pool_setup.plan_extend(config, options.devices)
+        return device_setup.plan_init(config, options.devices, fstype=options.fstype, data=options.profile)
+    return device_setup.plan_extend(config, options.devices)
 
 
 def _print_step(step: Step) -> None:

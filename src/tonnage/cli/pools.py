@@ -11,8 +11,7 @@ from tonnage.cli import listing, pool_setup
 from tonnage.ops import sources
 from tonnage.ops.report import PoolReport
 from tonnage.ops.sources import Wanted
-from tonnage.pools import config as pool_config
-from tonnage.pools.config import Outlook
+from tonnage.pools.disk_commitment import DiskCommitment, commitments
 
 _COLUMNS = ("NODE", "POOL", "KIND", "SIZE", "FREE", "LARGEST", "ALLOCATED", "INLINE", "ERASING", "VOLUMES", "WHERE")
 
@@ -33,11 +32,11 @@ def run(options: argparse.Namespace) -> int:
         return pool_setup.run(options)
     reports, disks = asyncio.run(_read(listing.wanted(options)))
     rows = [_row(report) for report in reports]
-    document: dict[str, Any] = {"pools": reports, "disks": [_disk(outlook) for outlook in disks]}
+    document: dict[str, Any] = {"pools": reports, "disks": [_disk(disk) for disk in disks]}
     listing.show(options.output, _COLUMNS, rows, document)
     if options.output == "table":
-        for outlook in disks:
-            print(f"    disk of {outlook.disk}: {outlook}")
+        for disk in disks:
+            print(f"    disk of {disk.disk}: {disk}")
     for report in reports:
         for line in _lacks(report):
             print(f"tonnage pools: pool {report.pool}: {line}", file=sys.stderr)
@@ -47,9 +46,9 @@ def run(options: argparse.Namespace) -> int:
     return 1 if bad else 0
 
 
-async def _read(wanted: Wanted) -> tuple[list[PoolReport], list[Outlook]]:
+async def _read(wanted: Wanted) -> tuple[list[PoolReport], list[DiskCommitment]]:
     async with sources.opened(wanted) as found:
-        return await found.pools(), pool_config.outlook(found.configs)
+        return await found.pools(), commitments(found.configs)
 
 
 def _lacks(report: PoolReport) -> list[str]:
@@ -85,11 +84,11 @@ def _inline(report: PoolReport) -> str:
     return f"{listing.size(report.inline_allocated)}/{listing.size(report.inline)}"
 
 
-def _disk(outlook: Outlook) -> dict[str, Any]:
+def _disk(disk: DiskCommitment) -> dict[str, Any]:
     return {
-        "disk": str(outlook.disk),
-        "pools": list(outlook.pools),
-        "size": outlook.reserved,
-        "free": outlook.free,
-        "lacks": max(0, outlook.reserved - outlook.free),
+        "disk": str(disk.disk),
+        "pools": list(disk.pools),
+        "size": disk.reserved,
+        "free": disk.free,
+        "lacks": max(0, disk.reserved - disk.free),
     }

@@ -29,7 +29,7 @@ from tonnage.node.config.node import NodeConfig
 from tonnage.node.inline.sources import compat_inlines
 from tonnage.observe import log as logs
 from tonnage.observe.process import raise_file_limit, tune_allocator
-from tonnage.pools.config import KINDS
+from tonnage.pools import kinds
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 _READY = "\0ready\n"
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=int, metavar="N", help="how many nodes (default: 1, or as before)")
     parser.add_argument(
         "--pool", action="append", metavar="KIND[:WHERE][,key=value...]",
-        help=f"pool of volumes on each node: {', '.join(KINDS)}; repeatable, the first is the default "
+        help=f"pool of volumes on each node: {', '.join(kinds.MODULES)}; repeatable, the first is the default "
         "(default: image files below the data folder, or as before)",
     )  # fmt: skip
     parser.add_argument(

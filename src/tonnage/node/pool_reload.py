@@ -16,10 +16,9 @@ from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
 from tonnage.pools import config as pool_config
 from tonnage.pools import kubelet_disk
-from tonnage.pools.base.contract import NO_KEEP, PoolLimits
-from tonnage.pools.config import PoolConfig
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.core.probe import PoolFault
+from tonnage.pools.kind import PoolConfig
 
 log = logging.getLogger(__name__)
 
@@ -113,10 +112,9 @@ class PoolChange:
         Raises: Unsupported where its kind fixes them at the start; Unavailable and Invalid as nodedisk.settle.
         """
         settled = kubelet_disk.settle(wanted, self.config.roots)
-        bounds = PoolLimits(settled.size, settled.overcommit, settled.sparse, settled.keep or NO_KEEP)
         pool_config.make(settled)  # rejects what could not have been made
         pool = self._pools[wanted.name]
-        pool.rebound(bounds, erase_rate=settled.erase_rate)
+        pool.rebound(settled.limits, erase_rate=settled.erase_rate)
         pool.inline = settled.inline
         self._serve(wanted)
 

@@ -24,7 +24,7 @@ from tonnage.node.config import diff
 from tonnage.node.config.node import NodeConfig
 from tonnage.node.plain_driver import StandaloneDriver
 from tonnage.observe import log as logs
-from tonnage.pools.config import PoolConfig
+from tonnage.pools.kind import PoolConfig
 
 log = logging.getLogger(__name__)
 SETTLE = 0.3

@@ -22,7 +22,7 @@ from tonnage.api.core import PersistentVolume
 from tonnage.api.kinds import STORAGE_CLASSES, VOLUMES
 from tonnage.api.storage import StorageClass
 from tonnage.claims import provisioning
-from tonnage.claims.node_scope import PUBLISHED_AHEAD, DriverInfo, NodeScope
+from tonnage.claims.node_scope import DriverInfo, NodeScope, publishes_ahead
 from tonnage.claims.provisioning import capacity_parameters, fstype_of, parameters_of
 from tonnage.csi.client import types
 from tonnage.csi.client.types import CreatedVolume, VolumeCapability
@@ -58,7 +58,7 @@ class Publication(Reconciler[Key]):
 
     def _pools(self) -> Iterator[Key]:
         for driver in self._drivers:
-            yield from ((driver.name, pool) for pool, kind in driver.pools.items() if kind in PUBLISHED_AHEAD)
+            yield from ((driver.name, pool) for pool, kind in driver.pools.items() if publishes_ahead(kind))
 
     def _look_at_all(self) -> None:
         for key in self._pools():

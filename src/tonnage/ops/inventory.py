@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -23,11 +22,11 @@ from tonnage.csi.errors import CsiError
 from tonnage.errors import HostError, NotFoundError, TonnageError, UnavailableError
 from tonnage.ops.report import GONE, NOT_MADE, Contents, PoolReport, VolumeReport, contents_of, listed, listed_snapshot
 from tonnage.pools import config as pool_config
-from tonnage.pools.config import PoolConfig
 from tonnage.pools.core import status
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.core.status import PoolStatus
 from tonnage.pools.directory.directory import is_unmounted
+from tonnage.pools.kind import PoolConfig
 
 
 class Served:
@@ -143,7 +142,7 @@ class Direct:
     async def _pool(self, config: PoolConfig) -> PoolReport:
         about = _about(config, self.node)
         if not _is_made(config):
-            return msgspec.structs.replace(about, state=GONE if config.kind == "fake" else NOT_MADE)
+            return msgspec.structs.replace(about, state=NOT_MADE if config.kind.is_real else GONE)
         try:
             return about.with_status(await _read(config))
         except TonnageError as failure:
@@ -185,8 +184,7 @@ async def answers(socket: Path) -> bool:
 @asynccontextmanager
 async def _opened(config: PoolConfig) -> AsyncIterator[Pool]:
     """Open a pool for one reading. Raises UnavailableError."""
-    # Without a size of the thin pool: a missing one is reported, not created.
-    pool = pool_config.make(replace(config, thin_size=0))
+    pool = pool_config.make(config.existing())
     try:
         await pool.open()
     except UnavailableError as failure:
@@ -214,12 +212,11 @@ def _ordered(found: dict[str, VolumeReport]) -> list[VolumeReport]:
 
 
 def _about(config: PoolConfig, node: str) -> PoolReport:
-    where = str(config.where) if config.where else config.group
-    return PoolReport(config.name, node=node, kind=config.kind, where=where, size=config.size or None)
+    return PoolReport(config.name, node=node, kind=config.kind.name, where=config.place, size=config.size or None)
 
 
 def _is_made(config: PoolConfig) -> bool:
     """Whether a pool exists. A pool in an unused directory must not be created by reading it."""
-    if config.kind == "fake":
+    if not config.kind.is_real:
         return False
     return config.marker is None or config.marker.exists() or is_unmounted(config.marker.parent)

@@ -20,7 +20,7 @@ from tonnage.ops import inventory
 from tonnage.ops.inventory import Direct, Served, Source
 from tonnage.ops.report import Contents, PoolReport, VolumeReport, of_inline_driver
 from tonnage.pools import config as pool_config
-from tonnage.pools.config import PoolConfig
+from tonnage.pools.kind import PoolConfig
 
 if TYPE_CHECKING:
     from tonnage.box.data_dir import DataFolder

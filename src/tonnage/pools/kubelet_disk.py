@@ -18,7 +18,8 @@ from tonnage.errors import InvalidError, UnavailableError
 from tonnage.host import mount
 from tonnage.host.mount import Mount
 from tonnage.pools.base.contract import Keep
-from tonnage.pools.config import PoolConfig
+from tonnage.pools.directory.kind import DirectoryConfig
+from tonnage.pools.kind import UNLIMITED, PoolConfig
 
 _MI = 1024**2
 EVICTION = Keep(percent=15.0)
@@ -33,7 +34,7 @@ def settle(config: PoolConfig, kubelet: Sequence[Path] = ()) -> PoolConfig:
     Raises UnavailableError for a pool on the node's disk without `rootfs` (its own disk may not be mounted yet),
     InvalidError for one that could leave nothing free.
     """
-    if not (shared := shares(config, kubelet)):
+    if not isinstance(config, DirectoryConfig) or not (shared := shares(config, kubelet)):
         return config
     keep = EVICTION if config.keep is None else config.keep
     if config.rootfs is False:
@@ -42,7 +43,7 @@ def settle(config: PoolConfig, kubelet: Sequence[Path] = ()) -> PoolConfig:
             f" give it a disk of its own or say rootfs=yes, which keeps {_amount(config, keep)} free for the kubelet's"
             " eviction threshold"
         )
-    if config.rootfs and config.keep is None and config.overcommit == float("inf"):
+    if config.rootfs and config.keep is None and config.overcommit == UNLIMITED:
         raise InvalidError(
             f"pool {config.name}: overcommit=yes on the node's root file system can keep nothing free: say"
             " overcommit=RATIO, or keep=0 if the disk may be filled"
@@ -52,24 +53,26 @@ def settle(config: PoolConfig, kubelet: Sequence[Path] = ()) -> PoolConfig:
 
 def check(config: PoolConfig, kubelet: Sequence[Path] = ()) -> None:
     """Raises UnavailableError for a pool on the node's own disk without `rootfs`, as while its own is missing."""
-    if config.rootfs is False:
+    if isinstance(config, DirectoryConfig) and config.rootfs is False:
         settle(config, kubelet)
 
 
 def remark(config: PoolConfig, kubelet: Sequence[Path] = ()) -> str:
     """A warning for a pool that was named without `rootfs`, "" for none."""
-    if config.rootfs is not None or not (shared := shares(config, kubelet)):
+    if not isinstance(config, DirectoryConfig) or config.rootfs is not None:
+        return ""
+    if not (shared := shares(config, kubelet)):
         return ""
     keep = EVICTION if config.keep is None else config.keep
     detail = f"it keeps {_amount(config, keep)} free (keep=), rootfs=yes says that it is meant"
-    if config.overcommit == float("inf"):
+    if config.overcommit == UNLIMITED:
         detail = "with overcommit=yes it may fill that, give it a disk of its own or overcommit=RATIO"
     return f"on the node's root file system (with {shared}): {detail}"
 
 
 def shares(config: PoolConfig, kubelet: Sequence[Path] = ()) -> str:
     """Which directory of the node is on the same file system as a pool, "" for none."""
-    if config.where is None or not config.takes_disk:
+    if config.where is None or not isinstance(config, DirectoryConfig):
         return ""
     table = list(mount.mounts())
     disk = _device(config.where, table)

@@ -21,7 +21,7 @@ from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 NODE = "node-1"
 

@@ -24,7 +24,7 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.errors import PreconditionError
 from tonnage.kube.wait import until
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 SETTINGS = Settings(nodes=2, pools=["fake,size=10Gi"], runtime="none")
 

@@ -37,7 +37,7 @@ def test_the_old_name_of_fake_pools_is_accepted_with_a_warning_and_keeps_names_a
     assert kept is not None
 
     made = plan(data, kept)
-    assert [(p.kind, p.name) for p in made.nodes["node-1"]] == [("fake", "memory"), ("fake", "more")]
+    assert [(p.kind.name, p.name) for p in made.nodes["node-1"]] == [("fake", "memory"), ("fake", "more")]
     assert made.settings.pools == ["fake,name=memory,size=1Gi", "fake,name=more,size=1Gi"]
     assert made.warnings[:2] == [
         "pool memory: kind memory is called fake now: write fake,name=memory",
@@ -118,7 +118,7 @@ def test_a_volume_group_is_of_one_node(tmp_path: Path, real_folder: Path) -> Non
     data = DataFolder(tmp_path / "d")
 
     made = plan(data, Settings(nodes=1, pools=["lvm:vg0,size=1Gi"], runtime="none"))
-    assert [pool.group for pool in made.nodes["node-1"]] == ["vg0"]
+    assert [pool.place for pool in made.nodes["node-1"]] == ["vg0"]
     with pytest.raises(InvalidError, match="volume group vg0 can be the pool of one node only"):
         plan(data, Settings(nodes=2, pools=["lvm:vg0,size=1Gi"], runtime="none"))
 
@@ -137,7 +137,7 @@ def test_overcommit_is_said_plainly(tmp_path: Path, real_folder: Path) -> None:
 def test_the_default_is_thick_as_everywhere_and_publishes_what_the_disk_has(tmp_path: Path, real_folder: Path) -> None:
     made = plan(DataFolder(tmp_path / "d"), Settings(nodes=2, runtime="none"), pool_size="900Ti")
 
-    assert [(p.sparse, p.overcommit) for pools in made.nodes.values() for p in pools] == [(True, 1.0)] * 2
+    assert [(p.limits.sparse, p.limits.ratio) for pools in made.nodes.values() for p in pools] == [(True, 1.0)] * 2
     (warning,) = made.warnings
     assert warning.startswith("the pools are 1800Ti together, the disk under ")
     assert "they publish no more than that" in warning

@@ -177,7 +177,7 @@ def test_a_second_driver_at_the_same_socket_is_refused(tonnage: Run, socket: Pat
 STUCK = """
 import sys, time
 from tonnage.cli.main import main
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.pools.base.threads import Threads
 
 async def stuck(self):

@@ -13,7 +13,7 @@ from tonnage.box.data_dir import DataFolder, Settings
 from tonnage.cli.main import VERBS, exit_code, main
 from tonnage.cli.output import Output
 from tonnage.errors import BusyError, HostError, InvalidError, PreconditionError, TonnageError, UnavailableError
-from tonnage.pools.config import KINDS
+from tonnage.pools.kinds import MODULES
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_up_names_every_kind_of_pool(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit):
         main(["up", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"{', '.join(KINDS)}; repeatable" in shown
-    assert len(KINDS) == 7
+    assert f"{', '.join(MODULES)}; repeatable" in shown
+    assert len(MODULES) == 7
 
 
 def test_down_without_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

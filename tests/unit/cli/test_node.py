@@ -19,7 +19,7 @@ from tonnage.errors import InvalidError, NotFoundError
 from tonnage.host import mount
 from tonnage.host.run import run as host_run
 from tonnage.node.config.declared_pools import DeclaredPool
-from tonnage.node.config.pool_setup import PoolSetupPlan, Step
+from tonnage.pools.setup_plan import PoolSetupPlan, Step
 
 Run = Callable[..., Any]
 

@@ -15,7 +15,7 @@ from tests.programs import need, needs
 from tonnage.errors import HostError
 from tonnage.host import mount
 from tonnage.host.run import CommandError, run
-from tonnage.node.config import pool_setup
+from tonnage.pools import device_setup, setup_plan
 from tonnage.pools.config import parse
 
 pytestmark = pytest.mark.real
@@ -89,7 +89,7 @@ def test_a_pool_is_made_and_holds_volumes(
 
 def test_what_a_kill_left_is_taken_up(tonnage: Run, disks: Callable[[], Path], real_folder: Path) -> None:
     disk, where = disks(), real_folder / "fast"
-    plan = pool_setup.plan_init(parse(f"btrfs:{where}"), [disk])
+    plan = device_setup.plan_init(parse(f"btrfs:{where}"), [disk])
     run(plan.steps[0].command)
     before = run(["blkid", "--output", "value", "--match-tag", "UUID", str(disk)])
 
@@ -198,7 +198,7 @@ def test_what_makes_no_sense_is_refused(tonnage: Run, arguments: tuple[str, ...]
 
 
 def test_a_step_that_fails_says_which(disks: Callable[[], Path], real_folder: Path) -> None:
-    plan = pool_setup.PoolSetupPlan((pool_setup.Step(("mount", "/dev/nothing", str(real_folder)), "mount it"),))
+    plan = setup_plan.PoolSetupPlan((setup_plan.Step(("mount", "/dev/nothing", str(real_folder)), "mount it"),))
 
     with pytest.raises(HostError, match="mount it: mount /dev/nothing"):
         plan.run(lambda step: None)

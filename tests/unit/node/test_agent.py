@@ -24,7 +24,7 @@ from tonnage.kube.client import Client
 from tonnage.node import agent as agents
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 

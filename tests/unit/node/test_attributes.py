@@ -21,7 +21,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport
 from tonnage.node.attributes import RETRY_MAX
 from tonnage.pools.base.contract import PoolVolume
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.testing import apiserver
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim

@@ -16,7 +16,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeUse
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import ApiError
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim, MakeClass
 from tonnage.testing.wait import Eventually

@@ -44,7 +44,7 @@ from tonnage.kube.informer import Informers
 from tonnage.kube.transport import Request, Response, Transport
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.scheduler.scheduler import Scheduler
 from tonnage.simulate.cluster import bodies
 from tonnage.simulate.cluster.kubelets import Kubelets

@@ -18,7 +18,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.group_members import member_name
 from tonnage.kube.client import Client
 from tonnage.pools.base.contract import Snapshot
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.testing import apiserver
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim

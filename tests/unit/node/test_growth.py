@@ -18,7 +18,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.errors import PreconditionError, UnavailableError
 from tonnage.pools.base.contract import PoolVolume
 from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.fake import FEATURES, FakeBackend, FakePool
+from tonnage.pools.fake.backend import FEATURES, FakeBackend, FakePool
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim, MakeClass
 from tonnage.testing.wait import Eventually

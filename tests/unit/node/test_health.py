@@ -12,7 +12,7 @@ from tonnage.api import kinds
 from tonnage.errors import NotFoundError, UnavailableError
 from tonnage.node.health import WELL
 from tonnage.pools.base.contract import PoolVolume, VolumeCondition
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim
 from tonnage.testing.wait import Eventually

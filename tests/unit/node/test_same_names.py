@@ -17,7 +17,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.errors import UnavailableError
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.node import MakeNode
 from tonnage.testing.objects import MakeClaim, MakePod, MakeVolume
 from tonnage.testing.wait import Eventually

@@ -25,7 +25,7 @@ from tonnage.errors import UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response, Transport
 from tonnage.pools.base.contract import PoolVolume, Snapshot, VolumeRequest
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.testing import apiserver
 from tonnage.testing.clock import run_virtual
 from tonnage.testing.node import FakeNode, MakeNode, fake_node

@@ -31,7 +31,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.transport import Response
 from tonnage.node.snapshots.shared import LOOK_EVERY, RETRY_MAX
 from tonnage.pools.base.contract import Snapshot, VolumeOrigin, VolumeRequest
-from tonnage.pools.fake import FEATURES, FakePool
+from tonnage.pools.fake.backend import FEATURES, FakePool
 from tonnage.testing import apiserver
 from tonnage.testing.node import MakeNode
 from tonnage.testing.objects import MakeClaim

@@ -68,7 +68,7 @@ async def test_a_failure_is_seen(
 ) -> None:
     from tonnage.errors import HostError
     from tonnage.pools.base.contract import PoolVolume, VolumeRequest
-    from tonnage.pools.fake import FakePool
+    from tonnage.pools.fake.backend import FakePool
 
     class Broken(FakePool):
         async def create(self, request: VolumeRequest) -> PoolVolume:

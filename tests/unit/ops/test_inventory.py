@@ -22,8 +22,9 @@ from tonnage.ops.report import GONE, NOT_MADE, Contents, VolumeReport, contents_
 from tonnage.ops.sources import Wanted
 from tonnage.pools import config as pool_config
 from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.config import PoolConfig, parse
+from tonnage.pools.config import parse
 from tonnage.pools.core.status import PoolStatus
+from tonnage.pools.kind import PoolConfig
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability(AccessMode.SINGLE_NODE_WRITER)]

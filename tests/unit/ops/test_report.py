@@ -13,7 +13,7 @@ from tonnage.inline.volume import InlinePhase
 from tonnage.ops.report import NOT_MADE, PoolReport, contents_of, listed, of_inline_driver
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.core import status
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 RECORD = {names.CSI_PVC_NAME: "data", names.CSI_PVC_NAMESPACE: "shop", names.PARAM_CLUSTER: "c1"}

@@ -9,11 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.errors import InvalidError, TonnageError
+from tonnage.pools import kinds
 from tonnage.pools.base.contract import Keep
-from tonnage.pools.config import Outlook, PoolConfig, make, outlook, parse
+from tonnage.pools.config import make, parse
 from tonnage.pools.directory.backend import DirectoryBackend
-from tonnage.pools.fake import FakePool
+from tonnage.pools.directory.kind import DirectoryConfig
+from tonnage.pools.disk_commitment import DiskCommitment, commitments
+from tonnage.pools.fake.backend import FakePool
+from tonnage.pools.fake.kind import FakeConfig
+from tonnage.pools.kind import PoolConfig
 from tonnage.pools.lvm.backend import LvmBackend
+from tonnage.pools.lvm.kind import LvmConfig
 
 GI = 1024**3
 
@@ -21,27 +27,42 @@ GI = 1024**3
 @pytest.mark.parametrize(
     ("text", "config"),
     [
-        ("fake,size=30716Mi", PoolConfig("fake", name="fake", size=30716 * 1024**2)),
-        ("memory,size=1Gi", PoolConfig("fake", name="memory", size=GI)),
-        ("memory,name=m,size=1Gi", PoolConfig("fake", name="m", size=GI)),
-        ("image:/var/lib/tonnage,size=100Gi", PoolConfig("image", Path("/var/lib/tonnage"), "image", 100 * GI)),
-        ("image:/p,rootfs=yes,keep=10Gi", PoolConfig("image", Path("/p"), "image", rootfs=True, keep=Keep(10 * GI))),
-        ("quota:/p,rootfs=no,keep=7.5%", PoolConfig("quota", Path("/p"), "quota", rootfs=False, keep=Keep(0, 7.5))),
-        ("btrfs:/p,keep=0", PoolConfig("btrfs", Path("/p"), "btrfs", keep=Keep())),
-        ("image:/a:b,name=fast,sparse=yes", PoolConfig("image", Path("/a:b"), "fast", sparse=True)),
-        ("image,overcommit=1.5", PoolConfig("image", name="image", overcommit=1.5)),
-        ("btrfs:/p,size=1,overcommit=yes", PoolConfig("btrfs", Path("/p"), "btrfs", 1, overcommit=float("inf"))),
-        ("lvm:vg-1,size=1Gi", PoolConfig("lvm", None, "lvm", GI, group="vg-1")),
+        ("fake,size=30716Mi", FakeConfig(kinds.get("fake"), name="fake", size=30716 * 1024**2)),
+        ("memory,size=1Gi", FakeConfig(kinds.get("fake"), name="memory", size=GI)),
+        ("memory,name=m,size=1Gi", FakeConfig(kinds.get("fake"), name="m", size=GI)),
+        (
+            "image:/var/lib/tonnage,size=100Gi",
+            DirectoryConfig(kinds.get("image"), Path("/var/lib/tonnage"), "image", 100 * GI),
+        ),
+        (
+            "image:/p,rootfs=yes,keep=10Gi",
+            DirectoryConfig(kinds.get("image"), Path("/p"), "image", rootfs=True, keep=Keep(10 * GI)),
+        ),
+        (
+            "quota:/p,rootfs=no,keep=7.5%",
+            DirectoryConfig(kinds.get("quota"), Path("/p"), "quota", rootfs=False, keep=Keep(0, 7.5)),
+        ),
+        ("btrfs:/p,keep=0", DirectoryConfig(kinds.get("btrfs"), Path("/p"), "btrfs", keep=Keep())),
+        ("image:/a:b,name=fast,sparse=yes", DirectoryConfig(kinds.get("image"), Path("/a:b"), "fast", sparse=True)),
+        ("image,overcommit=1.5", DirectoryConfig(kinds.get("image"), name="image", overcommit=1.5)),
+        (
+            "btrfs:/p,size=1,overcommit=yes",
+            DirectoryConfig(kinds.get("btrfs"), Path("/p"), "btrfs", 1, overcommit=float("inf")),
+        ),
+        ("lvm:vg-1,size=1Gi", LvmConfig(kinds.get("lvm"), None, "lvm", GI, group="vg-1")),
         (
             "lvm:vg0,name=t,thin=pool,thinsize=2Gi,overcommit=1.5",
-            PoolConfig("lvm", None, "t", overcommit=1.5, group="vg0", thin="pool", thin_size=2 * GI),
+            LvmConfig(kinds.get("lvm"), None, "t", overcommit=1.5, group="vg0", thin="pool", thin_size=2 * GI),
         ),
-        ("image:/p,eraserate=200Mi", PoolConfig("image", Path("/p"), "image", erase_rate=200 * 1024**2)),
-        ("fake,size=2k,inline=1k", PoolConfig("fake", None, "fake", 2000, inline=1000)),
-        ("fake,size=1k,eraserate=0", PoolConfig("fake", None, "fake", 1000, erase_rate=0)),
+        (
+            "image:/p,eraserate=200Mi",
+            DirectoryConfig(kinds.get("image"), Path("/p"), "image", erase_rate=200 * 1024**2),
+        ),
+        ("fake,size=2k,inline=1k", FakeConfig(kinds.get("fake"), None, "fake", 2000, inline=1000)),
+        ("fake,size=1k,eraserate=0", FakeConfig(kinds.get("fake"), None, "fake", 1000, erase_rate=0)),
         (
             "fake,size=1k,largest=500,directories=no",
-            PoolConfig("fake", None, "fake", 1000, largest=500, directories=False),
+            FakeConfig(kinds.get("fake"), None, "fake", 1000, largest=500, directories=False),
         ),
     ],
 )
@@ -134,15 +155,15 @@ def test_make_refuses(text: str, words: str) -> None:
 
 def test_outlook_of_pools_on_one_disk(tmp_path: Path) -> None:
     configs = [parse(f"image:{tmp_path / name},name={name},size=1Gi") for name in ("a", "b")]
-    [disk] = outlook([*configs, parse("fake,size=1Ti")])
+    [disk] = commitments([*configs, parse("fake,size=1Ti")])
     assert (disk.pools, disk.reserved) == (("a", "b"), 2 * GI)
     assert disk.free > 0
 
 
 def test_outlook_says_what_is_too_much() -> None:
-    assert Outlook(Path("/"), ("a",), 2 * GI, 2 * GI).fits
-    over = Outlook(Path("/"), ("a", "b"), 3 * GI, 2 * GI)
+    assert DiskCommitment(Path("/"), ("a",), 2 * GI, 2 * GI).fits
+    over = DiskCommitment(Path("/"), ("a", "b"), 3 * GI, 2 * GI)
     assert not over.fits
     assert str(over) == "a, b: pools of 3Gi on a disk with 2Gi free, 1Gi more than it has"
-    same = Outlook(Path("/"), ("a", "a", "b"), 3 * GI, 5 * GI + 4096)
+    same = DiskCommitment(Path("/"), ("a", "a", "b"), 3 * GI, 5 * GI + 4096)
     assert str(same) == "2 x a, b: pools of 3Gi on a disk with 5Gi free"

@@ -14,7 +14,9 @@ from tonnage.host import mount
 from tonnage.pools import kubelet_disk
 from tonnage.pools.base.contract import Keep
 from tonnage.pools.base.reservation import Disks
-from tonnage.pools.config import PoolConfig, make, parse
+from tonnage.pools.config import make, parse
+from tonnage.pools.directory.kind import DirectoryConfig
+from tonnage.pools.kind import PoolConfig
 
 MI = 1024**2
 GI = 1024**3
@@ -74,19 +76,20 @@ def test_a_configuration_must_say_that_it_is_meant(on_root: Path) -> None:
         with pytest.raises(UnavailableError, match=refused):
             look(_image(on_root, ",rootfs=no"))
     kubelet_disk.check(_image(on_root, ",rootfs=yes"))
-    assert kubelet_disk.settle(_image(on_root, ",rootfs=yes")).keep == Keep(percent=15)
-    assert kubelet_disk.settle(_image(on_root, ",rootfs=yes,keep=3Gi")).keep == Keep(3 * GI)
+    assert kubelet_disk.settle(_image(on_root, ",rootfs=yes")).limits.keep == Keep(percent=15)
+    assert kubelet_disk.settle(_image(on_root, ",rootfs=yes,keep=3Gi")).limits.keep == Keep(3 * GI)
 
 
 def test_nothing_can_be_kept_of_what_is_promised_without_bound(on_root: Path) -> None:
     with pytest.raises(InvalidError, match="can keep nothing free: say overcommit=RATIO, or keep=0"):
         kubelet_disk.settle(_image(on_root, ",rootfs=yes,overcommit=yes"))
-    assert kubelet_disk.settle(_image(on_root, ",rootfs=yes,overcommit=yes,keep=0")).keep == Keep()
+    assert kubelet_disk.settle(_image(on_root, ",rootfs=yes,overcommit=yes,keep=0")).limits.keep == Keep()
     assert "it may fill that" in kubelet_disk.remark(_image(on_root, ",overcommit=yes"))
 
 
 def test_on_a_command_line_a_warning_says_what_is_kept(on_root: Path) -> None:
     config = _image(on_root)
+    assert isinstance(config, DirectoryConfig)
     assert kubelet_disk.settle(config) == replace(config, keep=Keep(percent=15))
     found = os.statvfs("/")
     kept = Keep(percent=15).of(found.f_blocks * found.f_frsize) // MI * MI

@@ -17,6 +17,7 @@ from tonnage.content.spec import ContentSpec
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import OWNER_DRIVER, OWNER_KEYS, Driver
 from tonnage.errors import InvalidError
+from tonnage.pools import kinds
 from tonnage.pools.base.contract import PoolVolume
 from tonnage.pools.base.parameters import (
     SOURCE,
@@ -180,7 +181,7 @@ def _fstype(parameters: Mapping[str, str]) -> str:
 
 def _pool(driver: Driver, name: str, kind: str) -> Pool:
     pool = driver.pool(name)
-    kind = names.RENAMED_KINDS.get(kind, kind)  # classes outlive the names of kinds
+    kind = kinds.RENAMED.get(kind, kind)  # classes outlive the names of kinds
     if not kind or pool.kind == kind:
         return pool
     if name:
@@ -188,8 +189,8 @@ def _pool(driver: Driver, name: str, kind: str) -> Pool:
     for other in driver.pools.values():
         if other.kind == kind:
             return other
-    kinds = ", ".join(sorted({other.kind for other in driver.pools.values()}))
-    raise InvalidError(f"there is no pool of kind {kind[:40]!r} (there is {kinds})")
+    known = ", ".join(sorted({other.kind for other in driver.pools.values()}))
+    raise InvalidError(f"there is no pool of kind {kind[:40]!r} (there is {known})")
 
 
 @dataclass(frozen=True)

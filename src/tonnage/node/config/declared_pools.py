@@ -20,19 +20,17 @@ import msgspec
 from tonnage.errors import InvalidError, PreconditionError, TonnageError
 from tonnage.host import mount
 from tonnage.host.descriptor import opened
-from tonnage.node.config import pool_setup
-from tonnage.node.config.pool_setup import PoolSetupPlan, Step
-from tonnage.pools.config import PoolConfig
+from tonnage.pools import device_setup, kinds
 from tonnage.pools.directory.directory import NOTE
+from tonnage.pools.kind import PoolConfig
+from tonnage.pools.setup_plan import PoolSetupPlan, Step
 
 log = logging.getLogger(__name__)
-KINDS = ("lvm", "btrfs", "image", "quota")
-"""Kinds of pools that are made of devices."""
 _DEVICES = "/dev"
 
 
 class DeclaredPoolEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry of the file. fstype, profile: as of pool_setup.plan_init()."""
+    """An entry of the file. fstype, profile: as of device_setup.plan_init()."""
 
     pool: str
     devices: list[str]
@@ -42,7 +40,7 @@ class DeclaredPoolEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 @dataclass(frozen=True)
 class DeclaredPool:
-    """A pool of the configuration and its devices. fstype, profile: as of pool_setup.plan_init()."""
+    """A pool of the configuration and its devices. fstype, profile: as of device_setup.plan_init()."""
 
     pool: PoolConfig
     devices: tuple[Path, ...]
@@ -53,8 +51,8 @@ class DeclaredPool:
         return f"pool {self.pool.name} on {' '.join(map(str, self.devices))}"
 
     def plan(self) -> PoolSetupPlan:
-        """Plan what is missing; no steps when all exists. Blocking. Raises as pool_setup.plan_init()."""
-        return pool_setup.plan_init(self.pool, self.devices, fstype=self.fstype, data=self.profile)
+        """Plan what is missing; no steps when all exists. Blocking. Raises as device_setup.plan_init()."""
+        return device_setup.plan_init(self.pool, self.devices, fstype=self.fstype, data=self.profile)
 
 
 def read(entries: Sequence[DeclaredPoolEntry], pools: Sequence[PoolConfig]) -> tuple[DeclaredPool, ...]:
@@ -71,8 +69,9 @@ def read(entries: Sequence[DeclaredPoolEntry], pools: Sequence[PoolConfig]) -> t
         if entry.pool not in by_name or entry.pool in found:
             why = "is declared twice" if entry.pool in found else f"is unknown, want one of {', '.join(by_name)}"
             raise InvalidError(f"{place}.pool: {entry.pool[:80]!r} {why}")
-        if (kind := by_name[entry.pool].kind) not in KINDS:
-            raise InvalidError(f"{place}.pool: {entry.pool} is of kind {kind}, want one of {', '.join(KINDS)}")
+        if (kind := by_name[entry.pool].kind).setup is None:
+            known = ", ".join(one.name for one in kinds.known() if one.setup is not None)
+            raise InvalidError(f"{place}.pool: {entry.pool} is of kind {kind}, want one of {known}")
         if not entry.devices:
             raise InvalidError(f"{place}.devices: name at least one device, as /dev/disk/by-id/...")
         for device in entry.devices:
@@ -136,7 +135,7 @@ def _logged(each: DeclaredPool, failures: list[str] | None = None) -> Iterator[N
 def _mark_unmounted(pool: PoolConfig) -> None:
     """Leave the note in an empty mount point: otherwise its pool would be made on the disk below."""
     where = pool.where
-    if where is None or pool.kind == "lvm" or mount.is_mount(where):
+    if where is None or mount.is_mount(where):
         return
     with suppress(OSError):
         os.makedirs(where, mode=0o700, exist_ok=True)

@@ -13,10 +13,9 @@ from dataclasses import dataclass, fields, replace
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.config.node import NodeConfig
 from tonnage.option import options_of
-from tonnage.pools.config import PoolConfig
+from tonnage.pools.kind import PoolConfig
 
 RESTART = "restart the agent (delete its pod) to have it; pods and their volumes are not touched by that"
-_BOUNDS = ("size", "sparse", "overcommit", "rootfs", "keep", "erase_rate", "inline")
 _LIVE = ("driver", "agent", "log_level", "pools", "metrics")
 _COPIED = ("node_name", "startup_taint")
 """Fields of the agent that its driver has too."""
@@ -59,7 +58,9 @@ def compare(now: NodeConfig, wanted: NodeConfig) -> Differences:
 
 def _is_same(one: PoolConfig, other: PoolConfig) -> bool:
     """Return whether both describe one pool; their limits may differ."""
-    return replace(one, **{name: getattr(other, name) for name in _BOUNDS}) == other
+    if one.kind is not other.kind:
+        return False
+    return replace(one, **{name: getattr(other, name) for name in one.LIMITS}) == other
 
 
 def _moved(now: PoolConfig, wanted: PoolConfig) -> str:

@@ -25,7 +25,9 @@ from tonnage.host.iolimits import ROOT as CGROUPS
 from tonnage.observe.exporter import Address, parse_address
 from tonnage.option import Option, Values
 from tonnage.pools import config as pool_config
-from tonnage.pools.config import PoolConfig
+from tonnage.pools import kinds
+from tonnage.pools.directory.kind import DirectoryConfig
+from tonnage.pools.kind import PoolConfig
 
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
@@ -186,7 +188,7 @@ def pools_of(file: Values, origin: str) -> list[PoolConfig]:
     Raises: Invalid with the entry and its key.
     """
     found = [_pool(entry, f"{origin}: pools[{number}]") for number, entry in enumerate(file.get("pools", ()))]
-    return [replace(pool, rootfs=bool(pool.rootfs)) if pool.takes_disk else pool for pool in found]
+    return [replace(pool, rootfs=bool(pool.rootfs)) if isinstance(pool, DirectoryConfig) else pool for pool in found]
 
 
 def merge(file: Values, given: Values, pools: Sequence[PoolConfig], *, node: str) -> DriverConfig:
@@ -212,12 +214,12 @@ def _pool(entry: Mapping[str, Any], place: str) -> PoolConfig:
     values = {key: _text(value, f"{place}.{key}") for key, value in entry.items()}
     kind, path = values.pop("kind", ""), values.pop("path", "")
     if not kind:
-        raise InvalidError(f"{place}: kind is missing, want one of {', '.join(pool_config.KINDS)}")
+        raise InvalidError(f"{place}: kind is missing, want one of {', '.join(kinds.MODULES)}")
     head = f"{kind}:{path}" if path else kind
     for key, value in {"kind": kind, "path": path, **values}.items():
         if "," in value:
             raise InvalidError(f"{place}.{key}: {value[:80]!r} has a comma, which no pool can have")
-    if kind not in (*pool_config.KINDS, *names.RENAMED_KINDS):
+    if kinds.find(kind) is None:
         _at(f"{place}.kind", kind)
     _at(f"{place}.path", head)
     for key, value in values.items():

@@ -18,7 +18,7 @@ from tonnage.node.config.declared_pools import DeclaredPool, DeclaredPoolEntry
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.inline.config import InlineConfig, parse_inlines
 from tonnage.option import Option, Values
-from tonnage.pools.config import PoolConfig
+from tonnage.pools.kind import PoolConfig
 
 KUBELET = Path("/var/lib/kubelet")
 LEVELS = ("info", "debug", "warning", "error")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tonnage.api.quantity import from_bytes
 from tonnage.content.hosts import FetchPolicy
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.io_limits import Throttle
@@ -20,27 +18,18 @@ from tonnage.csi.driver.pool_opener import Openings
 from tonnage.csi.driver.registration import SUFFIX
 from tonnage.csi.server import sockets
 from tonnage.errors import HostError, InvalidError, TonnageError, UnavailableError, UnsupportedError
-from tonnage.host import btrfs, fstab, loop
 from tonnage.host.iolimits import Cgroups
-from tonnage.host.run import PATH
 from tonnage.images.store import is_store
 from tonnage.node.config.driver import DriverConfig
 from tonnage.pools import config as pool_config
 from tonnage.pools import kubelet_disk
-from tonnage.pools.config import PoolConfig
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.directory.directory import MARKER, NOTE, marker_of
+from tonnage.pools.disk_commitment import commitments
+from tonnage.pools.kind import PoolConfig
+from tonnage.pools.needs import lacking
 
 log = logging.getLogger(__name__)
 _POOL = "pool "
-_TOOLS = {
-    "image": ("mkfs.ext4", "e2fsprogs"),
-    "btrfs": ("mkfs.btrfs", "btrfs-progs"),
-    "lvm": ("lvm", "lvm2"),
-    "pmem": ("ndctl", "ndctl"),
-}
-_MARKS = {"image": ("image",), "btrfs": ("btrfs", "btrfs-image"), "quota": ("quota",)}
-_UNMARKED = frozenset({MARKER, "lost+found"})
 
 
 @dataclass(frozen=True)
@@ -108,7 +97,7 @@ def may_come(finding: PreflightFinding) -> bool:
 
 def _tiny(config: PoolConfig) -> str:
     """Return a warning about the given size, or ""."""
-    if config.kind == "fake" or not 0 < config.size < pool_config.LEAST:
+    if not config.kind.is_real or not 0 < config.size < pool_config.LEAST:
         return ""
     return f"pool {config.name}: {config.size} bytes hold no volume: write the size with its unit, as 10Gi"
 
@@ -262,141 +251,20 @@ def _disks(config: DriverConfig) -> Iterator[PreflightFinding]:
     for pool in config.pools:
         with suppress(InvalidError, UnavailableError):
             settled.append(kubelet_disk.settle(pool, config.roots))
-    for outlook in pool_config.outlook(settled):
-        yield PreflightFinding(f"disk of {outlook.disk}", str(outlook), warning=not outlook.fits)
-
-
-# One pool
+    for disk in commitments(settled):
+        yield PreflightFinding(f"disk of {disk.disk}", str(disk), warning=not disk.fits)
 
 
 def look(pool: PoolConfig) -> str:
-    """Describe what is at a pool's path. Blocking; read-only.
+    """Describe what is at a pool's place. Blocking; read-only.
 
     It makes nothing, locks nothing and opens nothing for writing.
 
     Raises: Invalid; Unavailable (there is no such pool); HostError (the machine lacks a requirement).
     """
     pool_config.make(pool)
-    size = from_bytes(pool.size) if pool.size else "what its disk has"
-    if pool.kind == "fake":
-        return f"fake, {size}: no limit holds, and its volumes end with the driver"
-    state = _directory(pool, pool.where) if pool.where is not None and pool.kind in _MARKS else ""
-    _machine(pool)
-    if pool.kind == "lvm":
-        return _group(pool)
-    if pool.kind == "pmem":
-        return _memory(pool)
-    if pool.where is None:
-        return f"{pool.kind}, {size}"
-    if pool.kind == "static":
-        return _discovery(pool.where)
-    if pool.kind == "quota":
-        _projects(pool.where)
-    return f"{pool.kind} in {pool.where}, {size}, {state}"
-
-
-def _machine(pool: PoolConfig) -> None:
-    """Raise HostError if the machine lacks what the pool needs."""
-    if os.geteuid() != 0:
+    if pool.kind.is_real and os.geteuid() != 0:
         raise HostError(f"pool {pool.name}: {pool.kind} pools mount file systems, which takes root: run it as root")
-    if pool.kind == "btrfs" and pool.where is not None and is_btrfs(pool.where):
-        return
-    if pool.kind in ("image", "btrfs") and not Path(loop.CONTROL).exists():
-        raise HostError(f"pool {pool.name}: {pool.kind} pools need loop devices, and {loop.CONTROL} is not there")
-    tool, package = _TOOLS.get(pool.kind, ("", ""))
-    if tool and shutil.which(tool, path=PATH) is None:
-        raise HostError(f"pool {pool.name}: {tool} is not there (Debian: apt-get install {package})")
-
-
-def _group(pool: PoolConfig) -> str:
-    """Describe a volume group, read by one command. Raises UnavailableError, HostError."""
-    from tonnage.host import lvm
-
-    found = lvm.read(pool.group)
-    if not found.writable:
-        raise UnavailableError(f"pool {pool.name}: volume group {pool.group} is read-only or exported")
-    if pool.thin and pool.thin not in found.volumes and not pool.thin_size:
-        raise UnavailableError(
-            f"pool {pool.name}: volume group {pool.group} has no thin pool {pool.thin}: make it, or say thinsize="
-        )
-    free, total = from_bytes(found.free * found.extent), from_bytes(found.extents * found.extent)
-    return f"lvm group {pool.group}, {free} of {total} free, {len(found.disks)} disks, {found.missing} missing"
-
-
-def _memory(pool: PoolConfig) -> str:
-    """Describe regions of persistent memory, from sysfs. Raises UnavailableError."""
-    from tonnage.pools.pmem import region
-
-    found = region.select(pool.region, f"pool {pool.name}")
-    regions = ", ".join(f"{one.name} ({from_bytes(one.free)} of {from_bytes(one.size)} free)" for one in found)
-    return f"pmem in {regions}, mode {pool.mode or 'fsdax'}"
-
-
-def _discovery(where: Path) -> str:
-    """Describe a discovery directory. Raises UnavailableError."""
-    from tonnage.pools.static import discovery
-
-    discovery.check_directory(where)
-    found = discovery.look(where)
-    refused = "".join(f"; {entry} is left out: {why}" for entry, why in found.refused.items())
-    return f"static in {where}, {len(found.disks)} disks{refused}"
-
-
-def _projects(where: Path) -> None:
-    """Raise UnavailableError if the file system has no project quotas."""
-    from tonnage.pools import quota
-
-    quota.make_backend(where).contents.prepare()
-
-
-def _directory(pool: PoolConfig, where: Path) -> str:
-    """Describe a pool's directory. Raises UnavailableError."""
-    if point := fstab.missing(where):
-        raise UnavailableError(f"pool {pool.name}: the disk of {where} is not mounted: mount {point}")
-    try:
-        mode = os.lstat(where).st_mode
-        if stat.S_ISLNK(mode):
-            raise UnavailableError(f"pool {pool.name}: {where} is a symlink: name the directory itself")
-        if not stat.S_ISDIR(mode):
-            raise UnavailableError(f"pool {pool.name}: {where} is not a directory")
-        entries = set(os.listdir(where))
-    except FileNotFoundError:
-        return "new: the directory will be made"
-    except OSError as failure:
-        raise UnavailableError(f"pool {pool.name}: {where}: {failure.strerror}") from failure
-    if NOTE in entries:
-        raise UnavailableError(
-            f"pool {pool.name}: the disk of {where} is not mounted: mount it, or remove {where / NOTE}"
-        )
-    if MARKER not in entries:
-        if foreign := sorted(entries - _UNMARKED):
-            raise UnavailableError(
-                f"pool {pool.name}: {where} holds files that are not tonnage's ({foreign[0]!r}): name an empty one"
-            )
-        return "new: the directory is empty"
-    if _marker(pool, where) == "btrfs-image":
-        return "a btrfs image made before"  # its volumes can only be seen where it is mounted
-    volumes = sum(entry.endswith(".json") and not entry.startswith(".") for entry in entries)
-    return f"{volumes} volume{'s' * (volumes != 1)}"
-
-
-def _marker(pool: PoolConfig, where: Path) -> str:
-    """Return the kind in the pool's marker, "" without a marker. Raises UnavailableError."""
-    try:
-        marker = marker_of(where)
-    except (OSError, ValueError) as failure:
-        raise UnavailableError(f"pool {pool.name}: {where / MARKER} cannot be read: {failure}") from failure
-    kind = marker.kind if marker is not None else ""
-    if kind and kind not in _MARKS[pool.kind]:
-        raise UnavailableError(f"pool {pool.name}: {where} belongs to a pool of kind {kind}, not {pool.kind}")
-    return kind
-
-
-def is_btrfs(where: Path) -> bool:
-    """Return whether a pool's directory is, or would be, on a btrfs."""
-    existing = next(path for path in (where, *where.parents) if path.is_dir())
-    at = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        return btrfs.fsid(at) is not None
-    finally:
-        os.close(at)
+    for lack in lacking(pool):
+        raise HostError(f"pool {pool.name}: {pool.kind} pools need {lack}")
+    return str(pool.kind.look(pool))

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tonnage.errors import HostError, TonnageError
 from tonnage.ops import sources
 from tonnage.ops.cluster_snapshot import View
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
-from tonnage.ops.doctor.machine import FORMATS, knows
+from tonnage.ops.doctor.machine import knows
 from tonnage.ops.report import PoolReport
-from tonnage.pools import config as pool_config
-from tonnage.pools.config import PoolConfig
+from tonnage.pools.disk_commitment import commitments
+from tonnage.pools.kind import PoolConfig
 
 if TYPE_CHECKING:
     from tonnage.box.data_dir import DataFolder, Settings
@@ -54,20 +54,20 @@ def _machine(data: DataFolder, settings: Settings) -> Iterator[Finding]:
     else:
         yield fail("box", str(data.path), "no process runs it", f"tonnage up --data {data.path}")
     configs = [config for pools in plan.saved_nodes(data).values() for config in pools]
-    kinds = {config.kind for config in configs}
-    if fault := _missing(settings, configs, kinds):
+    if fault := _missing(settings, configs):
         yield fail("machine", "kernel and programs", fault, "install or load it")
     else:
-        yield ok("machine", "kernel and programs", f"all that {few(sorted(kinds))} pools need is available")
-    for outlook in pool_config.outlook(configs):
-        about = f"disk of {outlook.disk}"
-        if outlook.fits:
-            yield ok("machine", about, str(outlook))
+        known = few(sorted({config.kind.name for config in configs}))
+        yield ok("machine", "kernel and programs", f"all that {known} pools need is available")
+    for disk in commitments(configs):
+        about = f"disk of {disk.disk}"
+        if disk.fits:
+            yield ok("machine", about, str(disk))
         else:
-            yield warn("machine", about, str(outlook), "free space on it before the pools are full")
+            yield warn("machine", about, str(disk), "free space on it before the pools are full")
 
 
-def _missing(settings: Settings, configs: Sequence[PoolConfig], kinds: Set[str]) -> str:
+def _missing(settings: Settings, configs: Sequence[PoolConfig]) -> str:
     """Return what the machine lacks, or ""."""
     from tonnage.box import plan
 
@@ -75,7 +75,8 @@ def _missing(settings: Settings, configs: Sequence[PoolConfig], kinds: Set[str])
         plan.check_programs(settings.runtime, configs)
     except HostError as failure:
         return str(failure)
-    missing = [name for kind, name in FORMATS.items() if kind in kinds and not knows(name)]
+    wanted = dict.fromkeys(name for config in configs for name in config.kind.formats)
+    missing = [name for name in wanted if not knows(name)]
     return f"the kernel cannot mount {few(missing)}: load these modules" if missing else ""
 
 

@@ -29,14 +29,12 @@ from tonnage.ops import inventory
 from tonnage.ops.cluster_snapshot import PUBLISHED, View
 from tonnage.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.ops.orphans import Owner, Registry
+from tonnage.pools import needs
 
 SLACK = 64 << 20
 """Tolerance in bytes: other programs write to the disk too, and free bytes are read once a minute."""
 PAUSES = (0.0, 1.0, 1.0, 3.0, 10.0, 20.0, 40.0)
 """Seconds before each new comparison of differing numbers: an agent reads the disk's free bytes once a minute."""
-FORMATS = {"image": "ext4", "lvm": "ext4", "pmem": "ext4", "btrfs": "btrfs"}
-"""Pool -> file system of its volumes, or of the pool."""
-_LOOPS = frozenset({"image", "btrfs"})
 
 
 async def check(view: View, client: Client, config: NodeConfig, clock: Clock) -> list[Finding]:
@@ -88,14 +86,12 @@ def _driver(config: NodeConfig, driver: DriverInfo) -> Iterator[Finding]:
 
 
 def _kernel(view: View, config: NodeConfig) -> Iterator[Finding]:
-    kinds = {pool.kind for pool in config.driver.pools}
-    if not kinds - {"fake"}:
+    real = [pool for pool in config.driver.pools if pool.kind.is_real]
+    if not real:
         return
     about = config.driver.node_name
-    lacking = []
-    if kinds & _LOOPS and not Path("/dev/loop-control").exists():
-        lacking.append("loop devices (/dev/loop-control): load module loop")
-    wanted = {FORMATS.get(kind, "") for kind in kinds}
+    lacking = list(dict.fromkeys(lack for pool in real for lack in needs.lacking(pool)))
+    wanted = {name for pool in real for name in pool.kind.formats}
     for storage_class in view.ours:
         with suppress(InvalidError):
             wanted.add(fstype_of(storage_class) or "")

@@ -171,7 +171,7 @@ def parse_pool(text: str) -> dict[str, Any]:
     head, *pairs = text.split(",")
     _, _, where = head.partition(":")
     given = dict(pair.split("=", 1) for pair in pairs)
-    return {"name": config.name, "kind": config.kind, **({"path": where} if where else {}), **given}
+    return {"name": config.name, "kind": config.kind.name, **({"path": where} if where else {}), **given}
 
 
 def parse_groups(texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:

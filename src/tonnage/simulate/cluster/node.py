@@ -8,7 +8,7 @@ from pathlib import Path
 from tonnage.aio.clock import Clock
 from tonnage.csi.driver.driver import Driver
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.simulate.tally import Tally
 from tonnage.simulate.workload.amounts import size
 from tonnage.simulate.workload.workload import SimulatedNodes

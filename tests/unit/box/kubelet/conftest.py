@@ -33,7 +33,7 @@ from tonnage.errors import ApiNotFoundError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 DRIVER = "csi.tonnage.dev"
 NODE = "node-1"

@@ -15,7 +15,7 @@ from tonnage.csi.driver.endpoint import services
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.dispatch import Calls
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 WRITER = VolumeCapability()
 

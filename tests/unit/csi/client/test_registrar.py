@@ -14,7 +14,7 @@ from tonnage.csi.client.registrar import Registrar
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.registration import RegistrationClient
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 NAME = "other.example.com"
 

@@ -13,14 +13,15 @@ from tonnage.csi.driver.parameters import MOUNT_OPTIONS
 from tonnage.csi.driver.services.controller import ControllerService
 from tonnage.csi.driver.services.identity import Identity
 from tonnage.csi.driver.services.node import NodeService
-from tonnage.pools import fake, quota
 from tonnage.pools.btrfs import backend as btrfs
-from tonnage.pools.config import KINDS
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake import backend as fake
+from tonnage.pools.fake.backend import FakePool
 from tonnage.pools.image import backend as image
+from tonnage.pools.kinds import MODULES
 from tonnage.pools.lvm import backend as lvm
 from tonnage.pools.pmem import backend as pmem
 from tonnage.pools.pmem import volume_group
+from tonnage.pools.quota import backend as quota
 from tonnage.pools.static import backend as static
 
 POOLS = {kind.FEATURES.kind: kind.FEATURES for kind in (image, btrfs, lvm, quota, pmem, static, fake)}
@@ -41,7 +42,7 @@ def test_every_kind_and_parameter_is_in_the_table() -> None:
     head, _, *body = rows("## Which kind takes what")
     kinds = head[1:]
     assert set(kinds) == set(COLUMNS)
-    assert set(POOLS) == set(KINDS)
+    assert set(POOLS) == set(MODULES)
     told = {row[0].strip("`"): dict(zip(kinds, row[1:], strict=True)) for row in body}
     parameters = {key for pool in COLUMNS.values() for key in pool.parameters | pool.modifiable}
     for key in sorted(parameters):
@@ -64,7 +65,7 @@ def test_every_parameter_is_explained() -> None:
     for pool in COLUMNS.values():
         assert pool.parameters <= explained
     kinds = next(row[1] for row in rows("## Parameters") if row[0] == "`kind`")
-    assert set(re.findall(r"`(\w+)`", kinds)) == set(KINDS)
+    assert set(re.findall(r"`(\w+)`", kinds)) == set(MODULES)
 
 
 def test_every_call_is_told_of_as_it_is(tmp_path: Path) -> None:

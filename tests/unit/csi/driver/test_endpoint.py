@@ -19,7 +19,7 @@ from tonnage.csi.client.types import CreatedVolume, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 MIB = 1 << 20
 SIZE = 10 * MIB

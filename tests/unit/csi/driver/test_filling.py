@@ -25,7 +25,7 @@ from tonnage.csi.driver.filling import Fillings
 from tonnage.csi.errors import Code, CsiError
 from tonnage.pools.base.parameters import SOURCE
 from tonnage.pools.base.record import CONTENT
-from tonnage.pools.fake import FEATURES, FakePool
+from tonnage.pools.fake.backend import FEATURES, FakePool
 
 MI = 1 << 20
 MOUNT = VolumeCapability()

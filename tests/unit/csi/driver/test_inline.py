@@ -15,7 +15,7 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import HostError
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()

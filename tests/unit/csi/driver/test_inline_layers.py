@@ -13,7 +13,7 @@ from tonnage.csi.driver.inline_layers import PoolLayers
 from tonnage.errors import ExhaustedError, InvalidError, OutOfRangeError
 from tonnage.inline.base import InlinePod, WritableLayer
 from tonnage.pools.base.contract import is_inline
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 POD = InlinePod("default", "web", "uid-1")
 NAME = f"csi-{'a' * 64}"

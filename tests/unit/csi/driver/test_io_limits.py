@@ -21,7 +21,7 @@ from tonnage.errors import HostError, UnsupportedError
 from tonnage.host.iolimits import Cgroups
 from tonnage.pools.base.contract import PoolVolume
 from tonnage.pools.base.parameters import LIMITS
-from tonnage.pools.fake import FEATURES, FakePool
+from tonnage.pools.fake.backend import FEATURES, FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()

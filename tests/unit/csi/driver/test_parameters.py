@@ -11,7 +11,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import CONTEXT_CREATED
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

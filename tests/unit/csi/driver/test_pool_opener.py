@@ -17,7 +17,7 @@ from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import HostError, InvalidError, NotFoundError, TonnageError, UnavailableError
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()

@@ -20,7 +20,7 @@ from tonnage.csi.server import server
 from tonnage.csi.server.http2 import ServerConnection
 from tonnage.errors import PreconditionError
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

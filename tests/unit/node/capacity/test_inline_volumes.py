@@ -10,7 +10,7 @@ import pytest
 from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim
 from tonnage.testing.wait import Eventually

@@ -37,7 +37,7 @@ def test_entries_name_pools_of_the_configuration() -> None:
     ("entries", "message"),
     [
         ([("c", ["/dev/sdb"])], r"declare\[0\].pool: 'c' is unknown, want one of a, b, s"),
-        ([("s", ["/dev/sdb"])], r"declare\[0\].pool: s is of kind static, want one of lvm, btrfs, image, quota"),
+        ([("s", ["/dev/sdb"])], r"declare\[0\].pool: s is of kind static, want one of image, btrfs, lvm, quota"),
         ([("a", ["/dev/sdb"]), ("a", ["/dev/sdc"])], r"declare\[1\].pool: 'a' is declared twice"),
         ([("a", [])], r"declare\[0\].devices: name at least one device"),
         ([("a", ["sdb"])], r"declare\[0\].devices: 'sdb': want a path below /dev"),

@@ -11,7 +11,10 @@ from tonnage.errors import InvalidError
 from tonnage.node.config import driver
 from tonnage.node.config.driver import DRIVER_FILE
 from tonnage.option import file_keys
-from tonnage.pools.config import PoolConfig, parse
+from tonnage.pools import kinds
+from tonnage.pools.config import parse
+from tonnage.pools.directory.kind import DirectoryConfig
+from tonnage.pools.fake.kind import FakeConfig
 
 FULL = """
 endpoint: unix:///run/tonnage/csi.sock
@@ -54,8 +57,10 @@ def test_a_full_file(tmp_path: Path) -> None:
     assert config.sources == (Path("/data/models"), Path("/data/seeds"))
     assert (config.cgroups, config.io_cgroup) == (Path("/host/sys/fs/cgroup"), "nomad.slice")
     assert config.pools == [
-        PoolConfig("image", Path("/mnt/fast"), "fast", 100 << 30, sparse=True, overcommit=1.5, rootfs=False),
-        PoolConfig("fake", None, "fake", 1 << 30),
+        DirectoryConfig(
+            kinds.get("image"), Path("/mnt/fast"), "fast", 100 << 30, sparse=True, overcommit=1.5, rootfs=False
+        ),
+        FakeConfig(kinds.get("fake"), None, "fake", 1 << 30),
     ]
 
 
@@ -155,7 +160,7 @@ def test_the_example_of_the_docs(tmp_path: Path) -> None:
     file = driver.load(_file(tmp_path, example))
 
     config = driver.merge(file, {}, driver.pools_of(file, "f"), node="host")
-    assert [(pool.name, pool.kind) for pool in config.pools] == [("fast", "image"), ("scratch", "btrfs")]
+    assert [(pool.name, pool.kind.name) for pool in config.pools] == [("fast", "image"), ("scratch", "btrfs")]
 
 
 def test_every_field_is_documented() -> None:

@@ -19,7 +19,7 @@ def region(name: str, *, labelled: bool = True) -> Region:
 
 def test_what_a_check_of_the_configuration_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ndctl, "regions", lambda: [region("region0"), region("region1", labelled=False)])
-    monkeypatch.setattr("tonnage.node.config.preflight._machine", lambda _pool: None)
+    monkeypatch.setattr("tonnage.node.config.preflight.lacking", lambda _pool: ())
     assert preflight.look(parse("pmem,mode=sector")) == "pmem in region0 (1Gi of 4Gi free), mode sector"
     with pytest.raises(UnavailableError, match="init-labels"):
         preflight.look(parse("pmem:region1"))

@@ -19,7 +19,7 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.kube.client import Client
 from tonnage.node.flexvolume.mounts import FlexMounts
 from tonnage.node.flexvolume.protocol import parse_request
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 

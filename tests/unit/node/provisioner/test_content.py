@@ -19,7 +19,7 @@ from tonnage.csi.driver.filling import Filling
 from tonnage.errors import InvalidError
 from tonnage.pools.base.parameters import SOURCE
 from tonnage.pools.base.record import CONTENT
-from tonnage.pools.fake import FEATURES, FakePool
+from tonnage.pools.fake.backend import FEATURES, FakePool
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim
 from tonnage.testing.wait import Eventually

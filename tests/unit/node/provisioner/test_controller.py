@@ -17,7 +17,7 @@ from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
 from tonnage.node.provisioner.state import LOOK_EVERY
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.node import MakeNode
 from tonnage.testing.objects import MakeClaim, MakeClass, MakePod
 from tonnage.testing.wait import Eventually

@@ -19,7 +19,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
 from tonnage.node.reclaim.finished import LATEST, is_finished
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.node import NODE, FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim, MakeClass, MakePod, Objects
 from tonnage.testing.wait import Eventually

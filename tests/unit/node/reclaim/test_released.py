@@ -12,7 +12,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.errors import UnavailableError
 from tonnage.observe.metrics import REGISTRY
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim, MakePod, MakeVolume
 from tonnage.testing.wait import Eventually

@@ -21,7 +21,7 @@ from tonnage.node.config import node as config_node
 from tonnage.node.config.node import NODE_FILE
 from tonnage.ops.install.manifests import METRICS_PORT, PARTS, render, template
 from tonnage.ops.install.options import Class, Installation, parse_installed_issuer
-from tonnage.pools import config as pool_config
+from tonnage.pools import kinds
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 Objects = dict[tuple[str, str], Any]
@@ -418,7 +418,7 @@ def test_chart_is_made_of_the_same_templates() -> None:
 def test_chart_knows_what_the_program_knows() -> None:
     schema = json.loads((gen_chart.CHART / "values.schema.json").read_text())["properties"]
     values = read((gen_chart.CHART / "values.yaml").read_text())
-    assert schema["pools"]["items"]["properties"]["kind"]["enum"] == [*pool_config.KINDS, *names.RENAMED_KINDS]
+    assert schema["pools"]["items"]["properties"]["kind"]["enum"] == [*kinds.MODULES, *kinds.RENAMED]
     assert set(values) == set(schema) - {"global"}
     assert values["metricsPort"] == METRICS_PORT
     lines = (gen_chart.CHART / "values.yaml").read_text().splitlines()

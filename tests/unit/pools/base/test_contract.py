@@ -6,7 +6,7 @@ import pytest
 
 from tonnage.errors import InvalidError
 from tonnage.pools.base.contract import Erasure, PoolVolume, VolumeOrigin, check_name, is_inline, unsupported
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 
 def test_names_that_may_become_part_of_a_path() -> None:

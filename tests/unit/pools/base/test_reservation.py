@@ -10,7 +10,7 @@ from tonnage.errors import ExhaustedError, OutOfRangeError
 from tonnage.pools.base import reservation
 from tonnage.pools.base.contract import INLINE, Capacity, PoolVolume, VolumeRequest
 from tonnage.pools.base.reservation import Reserve, reserve
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 GI = 1024**3
 POOL = "p"

@@ -10,7 +10,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.errors import InvalidError, NotFoundError, UnavailableError, UnsupportedError
 from tonnage.pools.base.contract import Capacity, SnapshotRequest, VolumeOrigin, VolumeRequest
 from tonnage.pools.core.backend import Backend, Mounts
-from tonnage.pools.fake import FEATURES, FakeBackend
+from tonnage.pools.fake.backend import FEATURES, FakeBackend
 
 
 class Closed(FakeBackend):

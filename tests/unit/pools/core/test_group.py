@@ -24,7 +24,7 @@ from tonnage.pools.core import group
 from tonnage.pools.core.group import MemberRequest
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.directory.backend import DirectoryBackend
-from tonnage.pools.fake import FakeBackend, FakePool
+from tonnage.pools.fake.backend import FakeBackend, FakePool
 from tonnage.pools.image.backend import ImageContent
 from tonnage.pools.image.backend import make_backend as image_backend
 

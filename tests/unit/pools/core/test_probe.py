@@ -13,7 +13,7 @@ from tonnage.errors import ExhaustedError, HostError
 from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.core.pool import SLOW
 from tonnage.pools.core.probe import EVERY, PATIENCE, WriteProbe
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time

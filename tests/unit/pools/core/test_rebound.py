@@ -11,7 +11,7 @@ from tonnage.aio.clock import RealClock
 from tonnage.errors import ExhaustedError, OutOfRangeError, UnsupportedError
 from tonnage.pools.base.contract import Keep, PoolLimits, VolumeRequest
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.fake import FEATURES, FakeBackend, FakePool
+from tonnage.pools.fake.backend import FEATURES, FakeBackend, FakePool
 from tonnage.pools.image.backend import make_backend
 
 GIB, MIB = 1 << 30, 1 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tonnage.errors import HostError, UnavailableError
 from tonnage.pools.base.contract import INLINE, VolumeCondition, VolumeRequest
 from tonnage.pools.core import status
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 
 async def test_status_of_a_pool() -> None:

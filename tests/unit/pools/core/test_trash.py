@@ -22,7 +22,7 @@ from tonnage.pools.config import make, parse
 from tonnage.pools.core import group
 from tonnage.pools.core.group import MemberRequest
 from tonnage.pools.core.pool import Pool, check_undelete
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 GIB, MI = 1 << 30, 1 << 20
 DAY = {UNDELETE: "86400"}

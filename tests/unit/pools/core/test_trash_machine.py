@@ -17,7 +17,7 @@ from tonnage.pools.base.contract import SnapshotRequest, VolumeRequest
 from tonnage.pools.base.record import UNDELETE
 from tonnage.pools.core import group
 from tonnage.pools.core.group import MemberRequest
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 R = TypeVar("R")
 TOTAL = 1000

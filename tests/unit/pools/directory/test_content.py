@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.pools import quota
 from tonnage.pools.btrfs import backend as btrfs
 from tonnage.pools.directory.backend import DirectoryBackend
 from tonnage.pools.directory.content import VolumeContent, nothing
 from tonnage.pools.image import backend as image
+from tonnage.pools.quota import backend as quota
 
 
 def test_shared_blocks_are_not_counted_again(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from tonnage.host.ndctl import Region
 from tonnage.pools.config import make, parse
 from tonnage.pools.lvm.backend import LvmBackend
 from tonnage.pools.pmem.backend import PmemBackend
+from tonnage.pools.pmem.kind import PmemConfig
 from tonnage.pools.pmem.region import select
 
 GI = 1024**3
@@ -24,6 +25,7 @@ def test_descriptions(text: str) -> None:
     assert parse(str(config)) == config
     pool = make(config)
     assert isinstance(pool.backend, PmemBackend)
+    assert isinstance(config, PmemConfig)
     assert pool.backend.mode == (config.mode or "fsdax")
 
 

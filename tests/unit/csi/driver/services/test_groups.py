@@ -17,7 +17,7 @@ from tonnage.csi.driver.group_members import member_name, member_owner
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import UnavailableError
 from tonnage.pools.base.contract import INLINE, Snapshot, VolumeRequest
-from tonnage.pools.fake import FEATURES, FakePool
+from tonnage.pools.fake.backend import FEATURES, FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

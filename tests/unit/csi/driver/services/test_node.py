@@ -16,7 +16,7 @@ from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import UnavailableError
 from tonnage.pools.core.pool import Pool
-from tonnage.pools.fake import FEATURES, FakePool
+from tonnage.pools.fake.backend import FEATURES, FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()

@@ -9,7 +9,7 @@ from tests.unit.csi.full_client import FullCsiClient
 from tonnage.api import names
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 USE = VolumeCapability(AccessMode.SINGLE_NODE_WRITER)

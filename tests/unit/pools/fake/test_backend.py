@@ -15,7 +15,7 @@ from tests.examples import examples
 from tonnage.aio.clock import LoopClock, RealClock
 from tonnage.errors import ExhaustedError, InvalidError, OutOfRangeError, PreconditionError
 from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.fake import FakePool
+from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.clock import run_virtual
 
 R = TypeVar("R")

@@ -8,7 +8,7 @@ import pytest
 
 from tonnage.errors import InvalidError, UnavailableError, UnsupportedError
 from tonnage.host import mount
-from tonnage.pools.quota import FSTYPES, PROJECTS, QuotaDirectories, make_backend
+from tonnage.pools.quota.backend import FSTYPES, PROJECTS, QuotaDirectories, make_backend
 
 
 @pytest.mark.real

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from tonnage.errors import HostError, InvalidError, UnsupportedError
-from tonnage.node.config.pool_setup import PoolSetupPlan, Step, plan_extend, plan_init
 from tonnage.pools.config import parse
+from tonnage.pools.device_setup import plan_extend, plan_init
+from tonnage.pools.setup_plan import PoolSetupPlan, Step
 
 DISK = Path("/dev/null")
 

@@ -1,0 +1,55 @@
+"""The kind `btrfs`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tonnage.pools.directory import kind as directory
+from tonnage.pools.directory.kind import SHARED_DISK, SPARSE, DirectoryConfig, made_of_devices
+from tonnage.pools.kind import Needs, PoolKind, Tool, directory_place
+
+if TYPE_CHECKING:
+    from tonnage.aio.clock import Clock
+    from tonnage.pools.base.reservation import Disks
+    from tonnage.pools.core.pool import Pool
+
+
+def _make(config: DirectoryConfig, name: str, clock: Clock | None, disks: Disks | None) -> Pool:
+    from tonnage.pools.btrfs.backend import make_backend
+
+    return directory.make(config, name, clock, disks, make_backend)
+
+
+def _needs(config: DirectoryConfig) -> Needs:
+    """A directory on a btrfs needs nothing; elsewhere the pool is an image."""
+    if config.where is not None and is_btrfs(config.where):
+        return Needs()
+    return Needs(loop=True, tools=(Tool("mkfs.btrfs", "btrfs-progs"),))
+
+
+def is_btrfs(where: Path) -> bool:
+    """Whether a pool's directory is, or would be, on a btrfs. Blocking."""
+    from tonnage.host import btrfs
+
+    existing = next(path for path in (where, *where.parents) if path.is_dir())
+    at = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return btrfs.fsid(at) is not None
+    finally:
+        os.close(at)
+
+
+KIND = PoolKind(
+    name="btrfs",
+    place="directory",
+    config=DirectoryConfig,
+    options={**SHARED_DISK, "sparse": SPARSE},
+    read_place=directory_place,
+    make=_make,
+    look=directory.looking("btrfs", "btrfs-image"),
+    needs=_needs,
+    formats=("btrfs",),
+    setup=made_of_devices(("btrfs",)),
+)

@@ -1,0 +1,44 @@
+"""The kind `quota`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tonnage.pools.directory import kind as directory
+from tonnage.pools.directory.kind import SHARED_DISK, DirectoryConfig, made_of_devices
+from tonnage.pools.kind import PoolKind, directory_place
+
+if TYPE_CHECKING:
+    from tonnage.aio.clock import Clock
+    from tonnage.pools.base.reservation import Disks
+    from tonnage.pools.core.pool import Pool
+
+_look_at_directory = directory.looking("quota")
+
+
+def _make(config: DirectoryConfig, name: str, clock: Clock | None, disks: Disks | None) -> Pool:
+    from tonnage.pools.quota.backend import make_backend
+
+    return directory.make(config, name, clock, disks, make_backend)
+
+
+def _look(config: DirectoryConfig) -> str:
+    """Raises UnavailableError also where the file system has no project quotas."""
+    from tonnage.pools.quota.backend import make_backend
+
+    assert config.where is not None  # make() has checked it
+    text = _look_at_directory(config)
+    make_backend(config.where).contents.prepare()
+    return text
+
+
+KIND = PoolKind(
+    name="quota",
+    place="directory",
+    config=DirectoryConfig,
+    options=SHARED_DISK,
+    read_place=directory_place,
+    make=_make,
+    look=_look,
+    setup=made_of_devices(("xfs", "ext4"), quotas=True),
+)
