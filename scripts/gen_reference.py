@@ -1,6 +1,6 @@
-"""Writes docs/reference/{cli,metrics,events,annotations}.md from the code: `make reference`.
+"""Writes docs/reference/{cli,metrics,events,annotations,pool-kinds}.md from the code: `make reference`.
 
-Only the two names imported below are tied to a place in the tree. Metrics, Events and keys are found by reading every
+Only the names imported below are tied to a place in the tree. Metrics, Events and keys are found by reading every
 source file, so a module may move. `--check` writes nothing and fails when a page is not current.
 """
 
@@ -14,10 +14,14 @@ import re
 import sys
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tonnage.pools.kind import PoolKind
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tonnage"
@@ -536,8 +540,39 @@ def _outside_code(text: str) -> str:
     )
 
 
+def pool_kinds(_tree: Tree) -> str:
+    """Every kind of pool: what its PoolKind says."""
+    from tonnage.pools import kinds
+
+    head = ["", *(f"[{kind}](../pools/{kind}.md)" for kind in kinds.known())]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *_kind_rows(kinds.known())])
+    return f"""# Kinds of pools
+
+This page is for people who choose a kind of pool, or prepare a node for one. {_MADE}
+A pool is described as `KIND:PLACE,option=value,...`; what the options mean is on each kind's own page. What its volumes
+can do is in [class parameters](class-parameters.md).
+
+{table}
+"""
+
+
+def _kind_rows(found: Sequence[PoolKind[Any]]) -> Iterator[list[str]]:
+    needs = [kind.needs(kind.config(kind)) for kind in found]
+    yes = {True: "yes", False: ""}
+    yield ["place", *(kind.place for kind in found)]
+    yield ["Debian packages", *(", ".join(f"`{tool.package}`" for tool in need.tools) for need in needs)]
+    yield ["loop devices", *(yes[need.loop] for need in needs)]
+    yield ["file systems of the kernel", *(", ".join(kind.formats) for kind in found)]
+    yield ["made of devices by `tonnage pools init`", *(yes[kind.setup is not None] for kind in found)]
+    yield ["sizes are enforced", *(yes[kind.is_real] for kind in found)]
+    yield ["PVs before claims", *(yes[kind.is_prepared] for kind in found)]
+    yield ["a mount takes an SELinux context", *(yes[kind.selinux] for kind in found)]
+    for word in dict.fromkeys(word for kind in found for word in kind.words):
+        yield [f"option `{word}`", *(yes[word in kind.words] for kind in found)]
+
+
 GENERATED: Mapping[str, Callable[[Tree], str]] = {
-    "cli.md": cli, "metrics.md": metrics, "events.md": events, "annotations.md": keys,
+    "cli.md": cli, "metrics.md": metrics, "events.md": events, "annotations.md": keys, "pool-kinds.md": pool_kinds,
 }  # fmt: skip
 
 

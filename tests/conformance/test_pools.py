@@ -7,11 +7,13 @@ import errno
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from tests.conformance import benches
+from tests.conformance.benches import MI, SIZE, Bench
 from tests.programs import need
 
 from tonnage.errors import (
@@ -38,99 +40,15 @@ from tonnage.pools.core.pool import Pool
 from tonnage.pools.directory.backend import DirectoryBackend
 from tonnage.pools.lvm.backend import LvmBackend
 
-MI = 1024**2
-SIZE = 30716 * MI
-ELSEWHERE = os.environ.get("TONNAGE_TEST_POOL", "")
-"""A pool as `lvm:vg0` that the contract is held against instead: tests/vm does so in user-mode Linux."""
 KINDS = [
-    pytest.param("fake", id="fake"),
-    pytest.param("image", marks=pytest.mark.real, id="image"),
-    pytest.param("btrfs", marks=pytest.mark.real, id="btrfs"),
-    pytest.param("static", marks=pytest.mark.real, id="static"),
+    pytest.param(of, id=name, marks=pytest.mark.real if of.mounts else ()) for name, of in benches.chosen().items()
 ]
-if ELSEWHERE:
-    KINDS = [pytest.param("elsewhere", marks=pytest.mark.real, id=ELSEWHERE.partition(":")[0])]
-
-
-@dataclass
-class Bench:
-    """A pool under test, a folder beside it, and how to start it anew."""
-
-    pool: Pool
-    folder: Path
-    kind: str
-
-    @property
-    def mounts(self) -> bool:
-        return self.kind != "fake"
-
-    @property
-    def fixed(self) -> bool:
-        """Whether volumes are disks of sizes that somebody else chose."""
-        return self.kind == "static"
-
-    async def settled(self) -> None:
-        """Wait until deleted volumes have given their room back."""
-        async with asyncio.timeout(60):
-            while await self.pool.erasing():
-                await asyncio.sleep(0.01)
-
-    async def again(self) -> Pool:
-        """What a new process would see."""
-        if self.mounts:
-            await self.pool.close()
-            self.pool = _make(self.kind, self.folder)
-        await self.pool.open()
-        return self.pool
-
-    async def empty(self) -> None:
-        """Remove what a test left; of a pool in a folder the folder's end takes care."""
-        for entry in reversed(list(mount.mounts())):
-            if entry.target.startswith(f"{self.folder}/"):
-                mount.umount(entry.target, lazy=True)
-        pool = await self.again()
-        for volume in await pool.list():
-            await pool.delete(volume.name)
-        for snapshot in await pool.list_snapshots():
-            await pool.delete_snapshot(snapshot.name)
-
-
-def _make(kind: str, folder: Path) -> Pool:
-    if kind == "elsewhere":
-        return make(parse(f"{ELSEWHERE},name=p,size=30716Mi"))
-    if kind == "static":
-        return make(parse(f"static:{folder / 'pool'},name=p"))
-    where = "" if kind == "fake" else f":{folder / 'pool'}"
-    options = "" if kind == "fake" else ",sparse=yes,overcommit=yes"
-    return make(parse(f"{kind}{where},name=p,size=30716Mi{options}"), disks=Disks())
-
-
-def _prepare_disks(folder: Path) -> None:
-    """What a static pool finds: file systems of the sizes that the tests ask for."""
-    folder.mkdir(mode=0o755)
-    for size in (5, 20):
-        for number in range(10):
-            disk = folder / f"d{size}-{number}"
-            disk.mkdir()
-            mount.mount("disk", disk, "tmpfs", [f"size={size}m"])
 
 
 @pytest.fixture(params=KINDS)
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
-    kind = request.param
-    folder: Path = tmp_path
-    if kind != "fake":
-        folder = request.getfixturevalue("real_folder")
-        need("mkfs.btrfs" if kind == "btrfs" else "mkfs.ext4")
-    if kind == "static":
-        _prepare_disks(folder / "pool")
-    made = Bench(_make(kind, folder), folder, kind)
-    await made.pool.open()
-    yield made
-    if kind == "elsewhere":
-        await made.empty()
-    with suppress(TonnageError):
-        await made.pool.close()
+    async with benches.opened(request.param, tmp_path, request) as made:
+        yield made
 
 
 async def test_capacity_counts_what_was_asked_to_the_byte(bench: Bench) -> None:

@@ -171,10 +171,11 @@ def _take_still(by_kind: dict[Stillness, list[MemberRequest]], moment: Moment) -
 def _check_together(by_kind: dict[Stillness, list[MemberRequest]]) -> None:
     """Raises PreconditionError when two of them are still only at the moment of their own snapshots."""
     first_of_pool = {member.pool.name: member for member in reversed(by_kind[Stillness.TOGETHER])}
-    alone = [*by_kind[Stillness.ALONE], *first_of_pool.values()]
-    if len(alone) < 2:
+    whys = {member.id: _why(member.record) for member in by_kind[Stillness.ALONE]}
+    whys |= {member.id: "is a subvolume, which cannot be frozen" for member in first_of_pool.values()}
+    if len(whys) < 2:
         return
-    parts = "; ".join(f"{member.id} {_why(member)}" for member in alone)
+    parts = "; ".join(f"{name} {why}" for name, why in whys.items())
     raise PreconditionError(
         f"volumes in use that cannot be held still together: {parts}. One such volume is possible in a group, and"
         " several of one btrfs pool: take separate snapshots, or stop a pod"
@@ -193,10 +194,7 @@ def _check_copied(members: Sequence[MemberRequest]) -> None:
         )
 
 
-def _why(member: MemberRequest) -> str:
-    record = member.record
+def _why(record: VolumeRecord) -> str:
     if record.block:
         return "is raw block"
-    if member.pool.kind == "btrfs":
-        return "is a subvolume, which cannot be frozen"
     return f"has {record.fstype} that this kernel suspends only unfrozen, before Linux 6.8"

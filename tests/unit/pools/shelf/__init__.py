@@ -1,0 +1,1 @@
+"""A throw-away kind of pool: what CONTRIBUTING's "Add a pool" asks for, and nothing else."""
