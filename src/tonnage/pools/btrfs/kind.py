@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tonnage.pools.directory import kind as directory
 from tonnage.pools.directory.kind import SHARED_DISK, SPARSE, DirectoryConfig, made_of_devices
 from tonnage.pools.kind import Needs, PoolKind, Tool, directory_place
-
-if TYPE_CHECKING:
-    from tonnage.aio.clock import Clock
-    from tonnage.pools.base.reservation import Disks
-    from tonnage.pools.core.pool import Pool
-
-
-def _make(config: DirectoryConfig, name: str, clock: Clock | None, disks: Disks | None) -> Pool:
-    from tonnage.pools.btrfs.backend import make_backend
-
-    return directory.make(config, name, clock, disks, make_backend)
 
 
 def _needs(config: DirectoryConfig) -> Needs:
@@ -47,7 +35,7 @@ KIND = PoolKind(
     config=DirectoryConfig,
     options={**SHARED_DISK, "sparse": SPARSE},
     read_place=directory_place,
-    make=_make,
+    make=directory.making("tonnage.pools.btrfs.backend"),
     look=directory.looking("btrfs", "btrfs-image"),
     needs=_needs,
     formats=("btrfs",),

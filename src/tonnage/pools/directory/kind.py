@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import stat
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from tonnage.api.quantity import to_bytes
 from tonnage.errors import InvalidError, UnavailableError
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from tonnage.aio.clock import Clock
     from tonnage.pools.base.reservation import Disks
     from tonnage.pools.core.pool import Pool
-    from tonnage.pools.directory.backend import DirectoryBackend
     from tonnage.pools.setup_plan import PoolSetupPlan
 
 
@@ -81,23 +81,20 @@ SHARED_DISK = {
 """Options of all these kinds."""
 
 
-class _MakeBackend(Protocol):
-    def __call__(
-        self, directory: Path, bounds: PoolLimits, *, disks: Disks | None, clock: Clock | None
-    ) -> DirectoryBackend: ...
+def making(module: str) -> Callable[[DirectoryConfig, str, Clock | None, Disks | None], Pool]:
+    """Return what makes a pool in a directory. module: of its `make_backend`, imported when a pool is made."""
 
+    def make(config: DirectoryConfig, name: str, clock: Clock | None, disks: Disks | None) -> Pool:
+        from tonnage.pools.core.pool import Pool
 
-def make(
-    config: DirectoryConfig, name: str, clock: Clock | None, disks: Disks | None, make_backend: _MakeBackend
-) -> Pool:
-    """Make a pool in a directory. Raises InvalidError."""
-    from tonnage.pools.core.pool import Pool
+        check_bounded(config)
+        if config.where is None:
+            raise InvalidError(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
+        make_backend = importlib.import_module(module).make_backend
+        backend = make_backend(config.where, config.limits, disks=disks, clock=clock)
+        return Pool(name, backend, erase_rate=config.erase_rate, clock=clock)
 
-    check_bounded(config)
-    if config.where is None:
-        raise InvalidError(f"pool {name!r}: {config.kind} needs a directory, as {config.kind}:/var/lib/tonnage")
-    backend = make_backend(config.where, config.limits, disks=disks, clock=clock)
-    return Pool(name, backend, erase_rate=config.erase_rate, clock=clock)
+    return make
 
 
 def made_of_devices(fstypes: Sequence[str], *, quotas: bool = False) -> DeviceSetup[DirectoryConfig]:

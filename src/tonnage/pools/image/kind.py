@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tonnage.pools.directory import kind as directory
 from tonnage.pools.directory.kind import SHARED_DISK, SPARSE, DirectoryConfig, made_of_devices
 from tonnage.pools.kind import ERASE_RATE, Needs, PoolKind, Tool, directory_place
-
-if TYPE_CHECKING:
-    from tonnage.aio.clock import Clock
-    from tonnage.pools.base.reservation import Disks
-    from tonnage.pools.core.pool import Pool
-
-
-def _make(config: DirectoryConfig, name: str, clock: Clock | None, disks: Disks | None) -> Pool:
-    from tonnage.pools.image.backend import make_backend
-
-    return directory.make(config, name, clock, disks, make_backend)
-
 
 KIND = PoolKind(
     name="image",
@@ -26,7 +12,7 @@ KIND = PoolKind(
     config=DirectoryConfig,
     options={**SHARED_DISK, "sparse": SPARSE, "eraserate": ERASE_RATE},
     read_place=directory_place,
-    make=_make,
+    make=directory.making("tonnage.pools.image.backend"),
     look=directory.looking("image"),
     needs=lambda _config: Needs(loop=True, tools=(Tool("mkfs.ext4", "e2fsprogs"),)),
     formats=("ext4",),

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tonnage.pools.directory import kind as directory
 from tonnage.pools.directory.kind import SHARED_DISK, DirectoryConfig, made_of_devices
 from tonnage.pools.kind import PoolKind, directory_place
 
-if TYPE_CHECKING:
-    from tonnage.aio.clock import Clock
-    from tonnage.pools.base.reservation import Disks
-    from tonnage.pools.core.pool import Pool
-
 _look_at_directory = directory.looking("quota")
-
-
-def _make(config: DirectoryConfig, name: str, clock: Clock | None, disks: Disks | None) -> Pool:
-    from tonnage.pools.quota.backend import make_backend
-
-    return directory.make(config, name, clock, disks, make_backend)
 
 
 def _look(config: DirectoryConfig) -> str:
@@ -38,7 +25,7 @@ KIND = PoolKind(
     config=DirectoryConfig,
     options=SHARED_DISK,
     read_place=directory_place,
-    make=_make,
+    make=directory.making("tonnage.pools.quota.backend"),
     look=_look,
     setup=made_of_devices(("xfs", "ext4"), quotas=True),
 )
