@@ -2,8 +2,9 @@
 
     python -m scripts.check_constraints
 
-uv resolves each layer for each Python and machine with nothing but the versions of its file and of run.txt. A result is
-remembered in the user's cache until a file changes. Without a network nothing is checked, and one sentence says so.
+uv resolves each layer for each Python and machine with nothing but the versions of its file and of run.txt, and the
+extra `cinder`, which stands for itself, from its own file, where sources will do. A result is remembered in the user's
+cache until a file changes. Without a network nothing is checked, and one sentence says so.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import sysconfig
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +26,7 @@ MACHINES = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28")
 BASE = "run"
 """The layer on which each of the others is installed."""
 APART = "cinder"
-"""Installed for itself, for one Python: its libraries are of another time."""
+"""Installed for itself: its libraries are of another time, and some are sources only."""
 _NO_NETWORK = re.compile(r"error sending request|dns error|client error \(Connect\)")
 
 
@@ -55,6 +56,8 @@ def faults(root: Path, options: Sequence[str] = ()) -> Iterator[str]:
     """What is wrong, a sentence each. options: of uv, more. Blocking, for a minute. Raises Unreachable."""
     pinned = {layer: pins(root, layer) for layer in layers(root)}
     yield from _contradictions(pinned)
+    if (root / "constraints" / f"{APART}.txt").exists():
+        pinned[APART] = pins(root, APART)
     for layer, own in pinned.items():
         used: set[str] = set()
         for python in PYTHONS:
@@ -66,7 +69,7 @@ def faults(root: Path, options: Sequence[str] = ()) -> Iterator[str]:
                 yield from (
                     f"constraints/{layer}.txt: Python {python} wants {name}: add {name}=={version}"
                     for name, version in resolved.items()
-                    if name not in own and name not in pinned[BASE]
+                    if name not in own and (layer == APART or name not in pinned[BASE])
                 )
         if used:
             yield from (f"constraints/{layer}.txt: nothing needs {name}: remove it" for name in own if name not in used)
@@ -88,13 +91,12 @@ def _resolve(
     root: Path, layer: str, python: str, machine: str, options: Sequence[str]
 ) -> tuple[dict[str, str], str]:  # fmt: skip
     """Package -> version of what a layer needs; or why there is no such set."""
-    project = tomllib.loads((root / "pyproject.toml").read_text())
-    groups = {BASE, layer}
-    wanted = list(project["project"]["dependencies"])
-    for group in groups:
-        wanted += project["dependency-groups"][group]
+    groups = {BASE, layer} - ({BASE} if layer == APART else set())
+    apart = [f"{name}=={version}" for name, version in pins(root, layer).items()]
+    wanted = apart if layer == APART else _wanted(root, groups)
     allowed = [f"--constraints={root}/constraints/{group}.txt" for group in groups]
-    target = [f"--python-version={python}", f"--python-platform={machine}", "--only-binary=:all:"]
+    target = [f"--python-version={python}", f"--python-platform={machine}"]
+    target += [] if layer == APART else ["--only-binary=:all:"]
     plain = ["--quiet", "--no-config", "--no-header", "--no-annotate", f"--python={sys.executable}"]
     command = [_uv(), "pip", "compile", *plain, *target, *allowed]
     for more in (["--offline"], []):  # an exact version never changes: what the cache has is not asked for again
@@ -109,6 +111,11 @@ def _resolve(
     if ended.returncode:
         return {}, " ".join(ended.stderr.split())
     return {_plain(name): version for name, version in (line.split("==") for line in ended.stdout.split())}, ""
+
+
+def _wanted(root: Path, groups: Iterable[str]) -> list[str]:
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    return [*project["project"]["dependencies"], *(line for g in groups for line in project["dependency-groups"][g])]
 
 
 def _uv() -> str:

@@ -75,6 +75,8 @@ BARE = ("agents", "unit")
 """Lanes whose tests find no program of the machine but those that every machine has (scripts/bare.py)."""
 UNSTEADY = 3
 """How many failed tests run again in CI, and how often each must pass: more than these are no coincidence."""
+DISK = 3.0
+"""GiB that the tests' temporary files need: without them tests fail one after the other, each for its own reason."""
 LIMIT = 75 * 60.0
 """Seconds after which a lane is ended: no test hangs the run."""
 _PASSED, _FAILED, _NO_TESTS = 0, 1, 5  # pytest's exit codes
@@ -133,6 +135,10 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background job ignores the first
         signal.signal(number, signal.default_int_handler)
     chosen, options = _chosen(arguments)
+    if (free := _available()[1]) < DISK:
+        folder = tempfile.gettempdir()
+        print(f"tests: {folder} has {free:.1f} GiB free, they need {DISK:g}: free some, or set TMPDIR to another one")
+        return 1
     with tempfile.TemporaryDirectory(prefix="tonnage-tests-") as temporary:
         lanes = [lane for some in chosen for lane in _run_lanes(some, options, Path(temporary))]
         print("\nTests:", *(lane.row() for lane in lanes), _detached(lanes), sep="\n")

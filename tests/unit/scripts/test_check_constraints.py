@@ -138,3 +138,12 @@ def test_our_own_versions() -> None:
     except check_constraints.Unreachable as failure:
         pytest.skip(f"no package index can be reached: {failure}")
     check_constraints.remember(ROOT)
+
+
+@needs_uv
+def test_the_extra_that_stands_for_itself_is_complete_for_every_python(tree: Path) -> None:
+    pin(tree, "cinder", "server==1.0\nwire==2.0\n")
+    wants = [f"constraints/cinder.txt: Python {python} wants old: add old==1.0" for python in ("3.11.0", "3.11.2")]
+    assert sorted(set(faults(tree))) == wants
+    pin(tree, "cinder", "server==1.0\nwire==2.0\nold==1.0\n")
+    assert faults(tree) == []

@@ -7,11 +7,14 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from tests import processes
 
+from tonnage.host import mount
 from tonnage.host.run import PATH
 
 pytestmark = pytest.mark.real  # not in make check: each starts a pytest of its own
@@ -27,14 +30,20 @@ sys.exit(run_tests.main(["--rootdir=.", "-p", "tests.conftest", *sys.argv[3:]]))
 
 
 def run(
-    folder: Path, body: str, *options: str, ci: bool = False, limit: float = 300, lane: str = "one"
+    folder: Path,
+    body: str,
+    *options: str,
+    ci: bool = False,
+    limit: float = 300,
+    lane: str = "one",
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.CompletedProcess[str]:
     """Run one file with that text."""
     (folder / "test_it.py").write_text(body)
     return subprocess.run(
         [sys.executable, "-c", SCRIPT, str(limit), lane, *options],
         cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-        env={**ENVIRONMENT, "CI": "1" if ci else ""},
+        env={**ENVIRONMENT, "CI": "1" if ci else "", **environment},
     )  # fmt: skip
 
 
@@ -99,6 +108,19 @@ def test_a_lane_that_hangs_is_ended_and_its_test_named(tmp_path: Path) -> None:
         if "while it ran no test" not in ended.stdout:
             break
     assert "while it ran test_it.py::test_it" in ended.stdout
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "small").mkdir()
+    mount.mount("small", tmp_path / "small", "tmpfs", ["size=1m"])
+    try:
+        ended = run(tmp_path, "def test_it(): pass", environment={"TMPDIR": str(tmp_path / "small")})
+    finally:
+        mount.umount(tmp_path / "small")
+    assert ended.returncode == 1
+    assert ended.stdout == (
+        f"tests: {tmp_path / 'small'} has 0.0 GiB free, they need 3: free some, or set TMPDIR to another one\n"
+    )
 
 
 def test_a_lane_that_cannot_start_fails_the_run(tmp_path: Path) -> None:
