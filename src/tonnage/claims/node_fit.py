@@ -22,11 +22,16 @@ class Suitability:
         required = affinity.required if affinity else None
         self._required = node_matcher(required) if required is not None else None
 
+    def matches(self, node: Node) -> bool:
+        """Return whether the node has what the pod's selector and required affinity ask for."""
+        labels, name = node.metadata.labels, node.metadata.name
+        if self._pod.node_name not in ("", name) or not self._pod.node_selector.items() <= labels.items():
+            return False
+        return self._required is None or self._required(labels, name)
+
     def of(self, node: Node) -> tuple[bool, bool]:
         """Return whether the pod fits the node, and whether it may stay if it is there."""
-        labels, name = node.metadata.labels, node.metadata.name
-        fits = self._pod.node_name in ("", name) and self._pod.node_selector.items() <= labels.items()
-        if not fits or (self._required is not None and not self._required(labels, name)):
+        if not self.matches(node):
             return False, False
         effects = {taint.effect for taint in _taints(node) if not tolerates(self._pod.tolerations, taint)}
         stays = NO_EXECUTE not in effects

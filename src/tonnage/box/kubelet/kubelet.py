@@ -91,7 +91,7 @@ class Kubelet:
         self.volumes.files.on_written, self.volumes.release = self.projected.put, self._release
         self.volumes.files.certificates.warn = lambda pod, reason, text: events.warning(refer(PODS, pod), reason, text)
         self.expansion = self._growing_volumes(client, events)
-        parts = KubeletParts(client, events, clock, self.paths, self.runtime, self.volumes, sources)
+        parts = KubeletParts(client, events, clock, self.paths, self.runtime, self.volumes, sources, self._own_node)
         self.workers = PodWorkers(parts, self._pods)
         self.logs = PodLogs(parts, self.workers)
         """Answers `kubectl logs` for this node's pods; LogRouter joins those of several nodes."""
@@ -128,8 +128,11 @@ class Kubelet:
             self._api = KubeletApi(self.node_name, self.paths, self.drivers, self.volumes)
         return await self._api.answer(path, self.workers.pods())
 
+    def _own_node(self) -> Node | None:
+        return self._nodes.cache.get(self.node_name)
+
     def _node_labels(self) -> Mapping[str, str]:
-        node: Node | None = self._nodes.cache.get(self.node_name)
+        node = self._own_node()
         return node.metadata.labels if node is not None else {}
 
     def _claim_changed(self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None) -> None:

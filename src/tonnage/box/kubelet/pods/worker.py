@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock, rfc3339, time_of
 from tonnage.api import pod_fields
+from tonnage.api.core import Node
 from tonnage.api.kinds import PODS
 from tonnage.api.meta import to_builtins
 from tonnage.api.pods import Pod
@@ -29,6 +30,7 @@ from tonnage.box.kubelet.pods.eviction import EvictionManager
 from tonnage.box.kubelet.probes.prober import Prober
 from tonnage.box.kubelet.volumes.sources import ObjectSources
 from tonnage.box.kubelet.volumes.volumes import VolumeManager, VolumesError
+from tonnage.claims.node_fit import Suitability
 from tonnage.errors import ApiConflictError, ApiNotFoundError, NotFoundError, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.controller import Controller
@@ -49,6 +51,9 @@ _WORKERS = 1024
 _AT_ONCE = 16
 _STOP_TRIES, _STOP_PAUSE = 5, 0.2
 _TOO_LONG = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+_WRONG_NODE = pod_fields.PodRejection(
+    "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+)
 _EVICTION_GRACE = 1.0  # seconds: what the kubelet gives a pod that is above a limit
 
 
@@ -63,6 +68,8 @@ class KubeletParts:
     runtime: Runtime
     volumes: VolumeManager
     sources: ObjectSources
+    own_node: Callable[[], Node | None]
+    """The Node as it was last seen, None before the first time."""
 
 
 @dataclass
@@ -88,6 +95,7 @@ class PodWorkers:
     def __init__(self, parts: KubeletParts, pods: Informer[Pod]) -> None:
         self._client, self._events, self._clock = parts.client, parts.events, parts.clock
         self._paths, self._runtime, self._volumes = parts.paths, parts.runtime, parts.volumes
+        self._own_node = parts.own_node
         self._address = parts.sources.node.address
         self._environment = Environment(parts.sources)
         self._records: dict[str, PodRecord] = {}
@@ -243,8 +251,7 @@ class PodWorkers:
         """Whether the pod may begin, and go on: else it is Failed."""
         if record.failure is not None or containers.finishing:
             return
-        has_begun = any(run.started_once for run in containers.all)
-        refused = None if has_begun or self._runtime.name == "none" else pod_fields.refusal(to_builtins(pod.spec))
+        refused = None if any(run.started_once for run in containers.all) else self._refusal(pod)
         if refused is not None:
             self._emit(record, "Warning", refused.reason, refused.text)
             text = f"{pod_fields.REJECTED}{refused.text}"
@@ -258,6 +265,13 @@ class PodWorkers:
             else:
                 self._emit(record, "Normal", *_TOO_LONG)
                 record.failure = statuses.PodFailure(*_TOO_LONG)
+
+    def _refusal(self, pod: Pod) -> pod_fields.PodRejection | None:
+        """Why the pod may not begin here: a kubelet asks again what the scheduler does, which nodeName passes by."""
+        node = self._own_node()
+        if node is not None and not Suitability(pod.spec).matches(node):
+            return _WRONG_NODE
+        return None if self._runtime.name == "none" else pod_fields.refusal(to_builtins(pod.spec))
 
     async def _fail(self, record: PodRecord, pod: Pod, containers: Containers) -> None:
         """End the containers, then mark the pod Failed; its object stays. Resumed after a restart of the kubelet."""

@@ -6,9 +6,9 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.box.kubelet.conftest import Eventually
+from tests.unit.box.kubelet.conftest import NODE, Eventually
 
-from tonnage.api.kinds import PODS
+from tonnage.api.kinds import NODES, PODS
 from tonnage.errors import HostError
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
@@ -93,3 +93,28 @@ async def test_volumes_are_unmounted_before_what_containers_left_is_removed(
     rounds = [order[at : at + 3] for at in range(0, len(order), 3)]
     assert all(one == ["release", "unmount", "clean"] for one in rounds), "also where a volume cannot be unmounted"
     assert len(rounds) > fails
+
+
+async def test_a_pod_that_somebody_put_on_a_node_that_it_does_not_want_is_rejected(machine: Any) -> None:
+    await machine.pod("selector", nodeSelector={"disk": "fast"})
+    terms = [{"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    await machine.pod("affinity", affinity={"nodeAffinity": required})
+    for name in ("selector", "affinity"):
+        pod = await machine.phase(name, "Failed")
+        text = "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+        assert (pod.status.reason, pod.status.message) == ("NodeAffinity", text)
+
+
+async def test_a_pod_that_runs_stays_when_its_node_loses_the_label(machine: Any, eventually: Eventually) -> None:
+    await machine.client.patch(NODES, NODE, {"metadata": {"labels": {"disk": "fast"}}})
+    await eventually(lambda: machine.kubelet._node_labels().get("disk") == "fast")
+    await machine.pod("p", nodeSelector={"disk": "fast"})
+    before = await machine.phase("p", "Running")
+    await machine.client.patch(NODES, NODE, {"metadata": {"labels": {"disk": None}}})
+    await machine.kill()
+    await machine.start()
+    await machine.pod("later")
+    await machine.phase("later", "Running")
+    after = await machine.client.get(PODS, "p", "default")
+    assert (after.status.phase, after.metadata.uid) == ("Running", before.metadata.uid)
