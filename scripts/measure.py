@@ -37,6 +37,14 @@ NAMES = {
 }  # fmt: skip
 """Words that no name in code has as a part."""
 TESTED_BY = {
+    **{
+        f"pools/{kind}/kind.py": "tests/unit/pools/test_config.py"
+        for kind in ("image", "btrfs", "lvm", "quota", "static", "pmem", "fake", "directory")
+    },
+    "pools/kind.py": "tests/unit/pools/test_kinds.py",
+    "pools/needs.py": "tests/unit/pools/test_kinds.py",
+    "pools/lvm/device_setup.py": "tests/unit/cli/test_pool_setup.py",
+    "pools/directory/device_setup.py": "tests/unit/cli/test_pool_setup.py",
     "pools/fs/shutdown.py": "tests/crash/faults/test_shut_down.py",
     "box/kubelet/containers/start/machine_code.py": "tests/unit/box/kubelet/containers/start/test_program.py",
     "pools/static/content.py": "tests/unit/pools/static/test_amnesia.py",

@@ -1,6 +1,6 @@
 """Parse pools from their one-line description: `KIND[:PLACE][,word=value...]`, and make them.
 
-For example `image:/var/lib/tonnage,size=100Gi`. pools/kinds.py has the kinds, and each kind its options.
+For example `image:/var/lib/tonnage,size=100Gi`. Each kind has options of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a kind of pool is: the type of its description, what it needs of the machine, how it is made and looked at.
 
-Each technology has a `kind.py` with one PoolKind, and pools/kinds.py lists them. Everything that differs between kinds
-is asked of it. These modules are read by all processes that read a description, so back ends are imported in functions.
+Each technology has one PoolKind, in a module `kind`. Everything that differs between kinds is asked of it. A process
+that reads descriptions imports such modules, so back ends are imported in functions.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ C = TypeVar("C", bound=PoolConfig)
 
 
 @dataclass(frozen=True)
-class Option:
+class PoolOption:
     """An option of a description.
 
     field: of the kind's config type. read: its value, of (word, text); raises InvalidError.
@@ -160,7 +160,7 @@ class PoolKind(Generic[C]):
     name: str
     place: str
     config: type[C]
-    options: Mapping[str, Option]
+    options: Mapping[str, PoolOption]
     read_place: Callable[[str], Mapping[str, Any]]
     make: Callable[[C, str, Clock | None, Disks | None], Pool]
     look: Callable[[C], str]
@@ -222,10 +222,10 @@ def read_ratio(word: str, text: str) -> float:
     return ratio
 
 
-SIZE = Option("size", read_size)
-INLINE = Option("inline", read_size)
-OVERCOMMIT = Option("overcommit", read_ratio)
-ERASE_RATE = Option("erase_rate", read_rate)
+SIZE = PoolOption("size", read_size)
+INLINE = PoolOption("inline", read_size)
+OVERCOMMIT = PoolOption("overcommit", read_ratio)
+ERASE_RATE = PoolOption("erase_rate", read_rate)
 
 
 def _written(value: object) -> str:

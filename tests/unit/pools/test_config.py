@@ -14,7 +14,6 @@ from tonnage.pools.base.contract import Keep
 from tonnage.pools.config import make, parse
 from tonnage.pools.directory.backend import DirectoryBackend
 from tonnage.pools.directory.kind import DirectoryConfig
-from tonnage.pools.disk_commitment import DiskCommitment, commitments
 from tonnage.pools.fake.backend import FakePool
 from tonnage.pools.fake.kind import FakeConfig
 from tonnage.pools.kind import PoolConfig
@@ -151,19 +150,3 @@ def test_make(tmp_path: Path) -> None:
 def test_make_refuses(text: str, words: str) -> None:
     with pytest.raises(InvalidError, match=words):
         make(parse(text))
-
-
-def test_outlook_of_pools_on_one_disk(tmp_path: Path) -> None:
-    configs = [parse(f"image:{tmp_path / name},name={name},size=1Gi") for name in ("a", "b")]
-    [disk] = commitments([*configs, parse("fake,size=1Ti")])
-    assert (disk.pools, disk.reserved) == (("a", "b"), 2 * GI)
-    assert disk.free > 0
-
-
-def test_outlook_says_what_is_too_much() -> None:
-    assert DiskCommitment(Path("/"), ("a",), 2 * GI, 2 * GI).fits
-    over = DiskCommitment(Path("/"), ("a", "b"), 3 * GI, 2 * GI)
-    assert not over.fits
-    assert str(over) == "a, b: pools of 3Gi on a disk with 2Gi free, 1Gi more than it has"
-    same = DiskCommitment(Path("/"), ("a", "a", "b"), 3 * GI, 5 * GI + 4096)
-    assert str(same) == "2 x a, b: pools of 3Gi on a disk with 5Gi free"

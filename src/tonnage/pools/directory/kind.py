@@ -19,8 +19,8 @@ from tonnage.pools.kind import (
     OVERCOMMIT,
     SIZE,
     DeviceSetup,
-    Option,
     PoolConfig,
+    PoolOption,
     check_bounded,
     read_flag,
     size_text,
@@ -70,13 +70,13 @@ def _read_keep(_: str, text: str) -> Keep:
     return Keep(size)
 
 
-SPARSE = Option("sparse", read_flag)
+SPARSE = PoolOption("sparse", read_flag)
 SHARED_DISK = {
     "size": SIZE,
     "inline": INLINE,
     "overcommit": OVERCOMMIT,
-    "rootfs": Option("rootfs", read_flag),
-    "keep": Option("keep", _read_keep),
+    "rootfs": PoolOption("rootfs", read_flag),
+    "keep": PoolOption("keep", _read_keep),
 }
 """Options of all these kinds."""
 

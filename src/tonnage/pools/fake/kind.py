@@ -7,7 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tonnage.errors import InvalidError
-from tonnage.pools.kind import ERASE_RATE, INLINE, SIZE, Option, PoolConfig, PoolKind, read_flag, read_size, size_text
+from tonnage.pools.kind import (
+    ERASE_RATE,
+    INLINE,
+    SIZE,
+    PoolConfig,
+    PoolKind,
+    PoolOption,
+    read_flag,
+    read_size,
+    size_text,
+)
 
 if TYPE_CHECKING:
     from tonnage.aio.clock import Clock
@@ -58,8 +68,8 @@ KIND = PoolKind(
     options={
         "size": SIZE,
         "inline": INLINE,
-        "largest": Option("largest", read_size),
-        "directories": Option("directories", read_flag),
+        "largest": PoolOption("largest", read_size),
+        "directories": PoolOption("directories", read_flag),
         "eraserate": ERASE_RATE,
     },
     read_place=_place,

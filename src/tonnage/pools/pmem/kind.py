@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import InvalidError
-from tonnage.pools.kind import ERASE_RATE, INLINE, SIZE, Needs, Option, PoolConfig, PoolKind, Tool
+from tonnage.pools.kind import ERASE_RATE, INLINE, SIZE, Needs, PoolConfig, PoolKind, PoolOption, Tool
 
 if TYPE_CHECKING:
     from tonnage.aio.clock import Clock
@@ -70,7 +70,7 @@ KIND = PoolKind(
     name="pmem",
     place="region, or all",
     config=PmemConfig,
-    options={"size": SIZE, "inline": INLINE, "mode": Option("mode", _read_mode), "eraserate": ERASE_RATE},
+    options={"size": SIZE, "inline": INLINE, "mode": PoolOption("mode", _read_mode), "eraserate": ERASE_RATE},
     read_place=_place,
     make=_make,
     look=_look,

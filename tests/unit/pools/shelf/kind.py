@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tonnage.pools.fake.kind import KIND as FAKE
-from tonnage.pools.kind import SIZE, DeviceSetup, Needs, Option, PoolConfig, PoolKind, Tool, read_flag
+from tonnage.pools.kind import SIZE, DeviceSetup, Needs, PoolConfig, PoolKind, PoolOption, Tool, read_flag
 from tonnage.pools.setup_plan import PoolSetupPlan, Step
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ KIND = PoolKind(
     name="shelf",
     place="none",
     config=ShelfConfig,
-    options={"size": SIZE, "labelled": Option("labelled", read_flag)},
+    options={"size": SIZE, "labelled": PoolOption("labelled", read_flag)},
     read_place=FAKE.read_place,
     make=_make,
     look=lambda config: f"shelf, {config.size} bytes",
