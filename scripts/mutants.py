@@ -31,7 +31,7 @@ from scripts.run_tests import GUESTS_AND_GO
 
 _CORE = "tests/unit/pools/core"
 _TRASH = (f"{_CORE}/test_trash.py", f"{_CORE}/test_trash_machine.py")
-_POOLS = (_CORE, "tests/unit/pools/test_fake.py", "tests/conformance/test_pools.py")
+_POOLS = (_CORE, "tests/unit/pools/fake", "tests/conformance/test_pools.py")
 _MORE_POOLS = ("tests/unit/pools", "tests/unit/csi")
 _NODE, _BOX = "tests/unit/node", "tests/unit/box/apiserver"
 _CLUSTER = (
@@ -57,7 +57,7 @@ TESTS: dict[str, Sequence[Sequence[str]]] = {
     "pools/core/trash.py": (_TRASH, _POOLS, _MORE_POOLS),
     "pools/base/reservation.py": (("tests/unit/pools/base",), _POOLS, _MORE_POOLS),
     "pools/base/record.py": (("tests/unit/pools/base",), _POOLS, (*_MORE_POOLS, "tests/upgrade")),
-    "pools/core/pool.py": ((*_TRASH, f"{_CORE}/test_pool.py", "tests/unit/pools/test_fake.py"), _POOLS, _MORE_POOLS),
+    "pools/core/pool.py": ((*_TRASH, f"{_CORE}/test_pool.py", "tests/unit/pools/fake"), _POOLS, _MORE_POOLS),
     "box/apiserver/storage/sqlite.py": ((f"{_BOX}/storage", "tests/conformance/test_store.py"), _BOX_DISK),
 }
 """File below src/tonnage -> groups of tests, the fastest first."""
