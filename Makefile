@@ -2,6 +2,7 @@
 # everything that this machine can run.
 PYTHON ?= python3
 KUBERNETES ?= 1.30
+SEED ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -10,7 +11,7 @@ TEST := $(READY)-test
 NO_ROOT = $(shell [ "$$(id -u)" = 0 ] || echo --pool fake --runtime none)
 LAYERS := test docs proto plots resolve
 
-.PHONY: demo test fresh fresh-demo test-all test-rest test-changed programs test-compat test-velero test-cinder test-upstream test-upstream-box test-tests check check-tests check-code check-types setup setup-docs setup-proto setup-plots setup-resolve setup-layers debian debian-test debian-test-all check-constraints bench cluster cluster-down image chart proto reference docs clean
+.PHONY: demo test fresh fresh-demo test-all test-rest test-changed programs test-compat test-velero test-cinder test-upstream test-upstream-box test-tests mutants check check-tests check-code check-types setup setup-docs setup-proto setup-plots setup-resolve setup-layers debian debian-test debian-test-all check-constraints bench cluster cluster-down image chart proto reference docs clean
 
 demo: debian $(RUN)    ## set everything up and tell the story on real volumes
 	@[ -z "$(NO_ROOT)" ] || echo "demo: no root: volumes are not mounted, pods run no programs; all of it: sudo make demo"
@@ -55,6 +56,9 @@ fresh:                 ## the two commands as a stranger types them, in a bare D
 
 fresh-demo:            ## the demo in a bare Debian 12
 	@$(PYTHON) -m scripts.fresh --debian 12 demo
+
+mutants: $(TEST)       ## make small faults in one file, and show which of them no test finds: FILE=src/tonnage/capacity/ledger.py SEED=2
+	@nice $(BIN)/python -m scripts.mutants $(FILE) --seed $(SEED)
 
 bench: setup           ## the figures of the README, printed as tables
 	$(BIN)/python -m benchmarks

@@ -31,12 +31,12 @@ from typing import Any
 
 from scripts import reach
 
-_GUESTS_AND_GO = "not uml and not qemu and not e2e and not programs and not cinder"
+GUESTS_AND_GO = "not uml and not qemu and not e2e and not programs and not cinder"
 _WAITING = ("tests/unit/node", "tests/unit/kube", "tests/unit/cli", "tests/unit/simulate", "tests/crash/kills")
 _FEW = "--hypothesis-profile=check"
 _FEWER = "--hypothesis-profile=test"
 _REAL = ("--files-with", r"mark\.real")
-_INNER = f"not real and not slow and {_GUESTS_AND_GO}"
+_INNER = f"not real and not slow and {GUESTS_AND_GO}"
 CHECK: Mapping[str, Sequence[str]] = {
     "box": ("tests/unit/box", "-m", _INNER, _FEW),
     "node": (*_WAITING, "-m", f"{_INNER} or kills", "--kills", "200", _FEW),
@@ -49,11 +49,11 @@ CHECK: Mapping[str, Sequence[str]] = {
 _SOME_CHANCE = ("--kills", "200", "--cuts", "90", "--fuzz", "2000", "--pods", "60")
 _AGENTS = ("tests/unit/node", "tests/unit/kube", "tests/unit/simulate", "tests/unit/controller")
 QUICK: Mapping[str, Sequence[str]] = {
-    "real": (*_REAL, "--ignore=tests/crash", "--ignore=tests/unit", "-m", f"real and {_GUESTS_AND_GO}", _FEWER),
-    "parts": ("tests/unit", *_REAL, "-m", f"real and {_GUESTS_AND_GO}", _FEWER),
-    "crash": ("tests/crash", *_REAL, "-m", f"real and {_GUESTS_AND_GO}", _FEWER, *_SOME_CHANCE),
-    "agents": (*_AGENTS, "-m", f"not real and {_GUESTS_AND_GO}", _FEWER),
-    "unit": (*(f"--ignore={path}" for path in _AGENTS), "-m", f"not real and {_GUESTS_AND_GO}", _FEWER),
+    "real": (*_REAL, "--ignore=tests/crash", "--ignore=tests/unit", "-m", f"real and {GUESTS_AND_GO}", _FEWER),
+    "parts": ("tests/unit", *_REAL, "-m", f"real and {GUESTS_AND_GO}", _FEWER),
+    "crash": ("tests/crash", *_REAL, "-m", f"real and {GUESTS_AND_GO}", _FEWER, *_SOME_CHANCE),
+    "agents": (*_AGENTS, "-m", f"not real and {GUESTS_AND_GO}", _FEWER),
+    "unit": (*(f"--ignore={path}" for path in _AGENTS), "-m", f"not real and {GUESTS_AND_GO}", _FEWER),
 }
 """Five lanes on two cores, of 2 to 6 minutes of processor: some wait while others work, and none is left alone at the
 end."""
@@ -61,7 +61,7 @@ _MACHINE = ("--files-with", r"mark\.(programs|campaign)")
 _MORE_CHANCE = ("--kills", "400", "--kill-seed", "1001", "--cut-seed", "1001", "--fuzz-seed", "1001")
 REST: Mapping[str, Sequence[str]] = {
     "machine": (*_MACHINE, "-m", "(programs or campaign) and not uml and not qemu", *_MORE_CHANCE),
-    "examples": ("--files-with", "hypothesis", "-m", f"hypothesis and {_GUESTS_AND_GO}"),
+    "examples": ("--files-with", "hypothesis", "-m", f"hypothesis and {GUESTS_AND_GO}"),
     "slowness": ("--files-with", "virtual_time", "-m", "virtual_time", "--slowness-seed", "1", _FEW),
     "uml": ("--files-with", r"mark\.uml", "-m", "uml"),
     "qemu": ("--files-with", r"mark\.qemu", "-m", "qemu and not alone"),

@@ -118,6 +118,7 @@ class _Controller:
         )
 
     async def DeleteVolume(self, request: Any) -> Any:
+        self._check_secret(request)
         if (volume := self._storage.volumes.get(request.volume_id)) is not None:
             if volume.nodes:
                 raise CsiError(Code.FAILED_PRECONDITION, f"volume {request.volume_id} is attached to {volume.nodes}")

@@ -212,6 +212,10 @@ class Disk(RuleBasedStateMachine):
         """Bytes that are really free."""
         return self.total - sum(c.size for c in self.all.values() if c.in_pool)
 
+    def look(self) -> None:
+        """What the publisher does when it is called."""
+        self.shown = [self.ledger.capacity(source) for source in (A, B)]
+
     def stage(self, claim: _Claim) -> Stage | None:
         """Where the ledger thinks the claim is."""
         promise = self.ledger.get(claim.uid)
@@ -219,7 +223,7 @@ class Disk(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.ledger = Ledger()
+        self.ledger = Ledger(changed=self.look)
         self.reading.clear()
         for claim in self.all.values():
             if claim.here:
@@ -308,6 +312,10 @@ class Disk(RuleBasedStateMachine):
             promised = sum(c.size for c in counted if not c.in_pool)
             assert _free(self.ledger, source) <= max(0, self.real - promised)
 
+    @invariant()
+    def the_publisher_knows_every_change(self) -> None:
+        assert self.shown == [self.ledger.capacity(source) for source in (A, B)]
+
     def teardown(self) -> None:
         for claim in self.all.values():
             if self.stage(claim) is Stage.CREATING:
@@ -320,6 +328,61 @@ class Disk(RuleBasedStateMachine):
         for source in (A, B):
             self.ledger.read(source, self.ledger.begin(), self.real, self.real)
         assert (_free(self.ledger, A), _free(self.ledger, B)) == (self.total, self.total)
+
+
+def test_the_publisher_sees_what_an_expansion_takes() -> None:
+    shown = list[int]()
+    ledger = _with_reading()
+    ledger.changed = lambda: shown.append(_free(ledger))
+    assert ledger.expand("expand/v", A, 30, now=0.0) is None
+    assert ledger.expand("expand/v", A, 30, now=0.0) is None, "repeated"
+    assert shown == [70]
+    ledger.removed("expand/v")
+    ledger.removed("expand/v")
+    assert shown == [70, 100], "it failed"
+
+
+def test_the_starvation_guard_reserves_until_it_ends_and_what_is_under_way_stays_so() -> None:
+    ledger = _with_reading()
+    for uid in ("starved", "small"):
+        _see(ledger, uid, 60)
+
+    def stages() -> list[Stage]:
+        return [claim.stage for uid in ("starved", "small") if (claim := ledger.get(uid))]
+
+    ledger.refuse(["starved"])
+    ledger.keep(["starved"])
+    assert ledger.guarded() == {"starved"}
+    assert ledger.reserve(["small"]) is not None
+    ledger.refuse(["starved"])
+    assert stages() == [Stage.GUARDED, Stage.OBSERVED]
+    ledger.release(["starved", "small"])
+    assert stages() == [Stage.REJECTED, Stage.OBSERVED]
+    assert ledger.reserve(["small"]) is None
+    ledger.start("small")
+    for call in (ledger.refuse, ledger.keep, ledger.release):
+        call(["small"])
+    assert stages() == [Stage.REJECTED, Stage.CREATING]
+
+
+def test_a_source_that_is_gone_has_no_result() -> None:
+    ledger = _with_reading()
+    assert ledger.shared_by([A.pool_key]) == 2
+    ledger.unread(B)
+    ledger.unread(B)
+    assert (ledger.capacity(B), ledger.free(B), ledger.shared_by([A.pool_key])) == (None, None, 1)
+
+
+def test_a_volume_that_one_result_includes_already_does_not_stand_in_its_groups_way() -> None:
+    """B was not read since: the ledger has the volume, the result of A does not count it again."""
+    ledger = _with_reading()
+    _see(ledger, "made", 60)
+    ledger.start("made")
+    ledger.made("made", 60)
+    ledger.read(A, ledger.begin(), 40, 40)
+    _see(ledger, "sibling", 40)
+    assert ledger.lacks(["made", "sibling"], []) is None
+    assert ledger.lacks(["made", "sibling"], [(A, 1)]) is not None
 
 
 TestDisk = Disk.TestCase

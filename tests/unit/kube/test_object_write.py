@@ -90,6 +90,19 @@ async def test_finalizers_are_added_and_removed_each_twice(client: Client) -> No
     await release(client, CONFIG_MAPS, seen, OURS)  # of an old version: it is gone already
 
 
+async def test_finalizers_that_are_as_they_should_be_cost_no_write(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await _made(client, OTHER)
+
+    async def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("a write")
+
+    monkeypatch.setattr(client, "patch", never)
+    await release(client, CONFIG_MAPS, made, OURS)
+    await protect(client, CONFIG_MAPS, made, OTHER)
+
+
 async def test_an_object_that_has_changed_is_read_again(client: Client) -> None:
     made = await _made(client, OURS)
     await client.patch(CONFIG_MAPS, "a", {"data": {"x": "1"}}, "default")

@@ -87,12 +87,8 @@ class Reclaimer(Reconciler[str]):
         if _keeps_needlessly(cached):
             await self._let_go(cached)
             return
-        if not _is_due(cached):
-            return
         volume = await find(self._client, VOLUMES, key)  # live: the deletion destroys data of a user
-        if volume is None:
-            await self._vanished(key)
-        elif volume.metadata.uid == cached.metadata.uid and _is_due(volume):
+        if volume is not None and volume.metadata.uid == cached.metadata.uid and _is_due(volume):
             await self._delete(volume, driver)
 
     async def _vanished(self, key: str) -> None:

@@ -687,7 +687,6 @@ class Pool:
         for one in wanted:
             check_name(one.name)
         async with self._locks.hold_all(*(key for one in wanted for key in (f"{one.name}@", one.volume))):
-            self.backend.check_open()
             await self._evicting(self._part_of(wanted[0].volume), self.check_snapshots, wanted)
             yield
 

@@ -41,6 +41,7 @@ from tonnage.node.provisioner.state import (
     Creation,
     Examine,
     Facts,
+    FailureReport,
     Forget,
     GroupMove,
     GroupPace,
@@ -449,6 +450,29 @@ def test_a_group_with_all_its_claims_is_judged_anew_whatever_they_carry() -> Non
     assert _rejected(100.0).decide(fresh, 200.0, missing=False).move is GroupMove.RESERVE
 
 
+def test_who_arrives_after_a_round_that_was_rejected_whole_is_of_a_new_one_whatever_an_earlier_round_expected() -> None:
+    group = _rejected(100.0)
+    whole = [Member("early-0", 1, 101.0), Member("late", 1, 101.0)]
+    assert group.decide(whole, 101.0, missing=False).move is GroupMove.RESERVE
+    group.reject(whole, 101.0, missing=False)
+    for uid in group.decide(whole, 101.0, missing=False).uids:
+        group.patched(uid, 101.0)
+        group.left(uid)
+    now = 101.0 + GroupPace().wait / 2
+    assert now < 100.0 + GroupPace().wait
+    assert group.decide([Member("new", 1, now)], now, missing=True).move is GroupMove.WAIT
+
+
+def test_who_is_waited_for_in_vain_is_waited_for_longer_the_next_time() -> None:
+    group = ClaimGroup(GroupPace())
+    wait = group.pace.wait
+    group.reject([Member("a", 0, 100.0)], 100.0, missing=True)
+    assert group.pace.wait == wait, "it may still come"
+    group.reject([Member("a", 1, 100.0)], 100.0 + wait, missing=True)
+    assert group.pace.wait == 2 * wait
+    assert group.decide([Member("b", 0, 100.0 + wait)], 101.0 + wait, missing=True).move is GroupMove.RESCHEDULE
+
+
 def test_a_patched_claim_that_the_watch_still_shows_is_no_member_and_is_patched_again_in_the_end() -> None:
     group = ClaimGroup(GroupPace())
     both = [Member("a", 0, 100.0), Member("b", 0, 100.0)]
@@ -659,6 +683,15 @@ def test_what_is_known_of_a_claim_ends_with_it_but_for_what_is_under_way() -> No
         "active": Phase.WAITING,
     }
     assert table.of("creates").creation is CREATION
+
+
+def test_a_claim_that_is_forgotten_while_it_is_reconciled_begins_anew() -> None:
+    table, report = ClaimTable(), FailureReport("p", "no", 1.0)
+    table.claims["u"] = ClaimState(
+        Phase.BOUND, None, 5.0, "capacity", True, Hold(1.0), NEVER, "pod-1", report, 3, True, True
+    )
+    table.forget("u")
+    assert table.of("u") == ClaimState(bound_until=5.0, is_active=True)
 
 
 def test_a_rejected_group_is_found_by_its_claims_until_it_is_over() -> None:

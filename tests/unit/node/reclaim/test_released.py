@@ -145,6 +145,53 @@ async def test_an_ephemeral_pv_that_vanishes_before_its_volume_takes_it_along(
     await eventually(_has_no_volume(node))
 
 
+async def test_a_pv_asks_for_a_sweep_only_if_its_volume_was_not_deleted_before(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    node = await make_node()
+    lost = list[str]()
+    await _bound(node, make_claim, eventually)
+    node.agents[0].reclaimer.on_lost = lambda: lost.append("")
+    name = (await node.release("data")).metadata.name
+
+    async def is_let_go() -> bool:
+        now = await node.client.get(kinds.VOLUMES, name)
+        return now.metadata.deleting and names.PROVISIONER_FINALIZER not in now.metadata.finalizers
+
+    async def is_told() -> bool:
+        return bool(lost)
+
+    await eventually(is_let_go)
+    await node.client.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}})
+    other = (await _bound(node, make_claim, eventually, "other")).metadata.name
+    assert lost == []
+    await node.client.delete(kinds.VOLUMES, other)
+    await node.client.patch(kinds.VOLUMES, other, {"metadata": {"finalizers": None}})
+    await eventually(is_told)
+    assert len(lost) == 1
+
+
+async def test_a_pv_of_a_driver_that_is_not_here_vanishes_without_a_failure(
+    make_node: MakeNode, make_volume: MakeVolume, make_claim: MakeClaim, eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    node = await make_node()
+    await make_volume(
+        "foreign",
+        labels={names.NODE_LABEL: "node-1"},
+        annotations={names.PROVISIONED_BY: "other.example.com"},
+        csi={"driver": "other.example.com", "volumeHandle": "h"},
+        claimRef={"kind": "PersistentVolumeClaim", "namespace": "default", "name": "x", "uid": "y"},
+        persistentVolumeReclaimPolicy="Delete",
+    )
+    await node.client.patch(kinds.VOLUMES, "foreign", {"status": {"phase": "Released"}}, subresource="status")
+    await _bound(node, make_claim, eventually)
+    await node.client.delete(kinds.VOLUMES, "foreign")
+    await node.client.patch(kinds.VOLUMES, "foreign", {"metadata": {"finalizers": None}})
+    await _bound(node, make_claim, eventually, "later")
+    assert [record.getMessage() for record in caplog.records if "foreign" in record.getMessage()] == []
+
+
 async def test_a_pv_that_only_lost_its_label_keeps_its_volume(
     make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
 ) -> None:

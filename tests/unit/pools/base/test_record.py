@@ -45,6 +45,13 @@ def test_a_new_record_says_what_was_requested() -> None:
         assert (copy.mkfs, copy.from_folder, copy.source) == ("-i 4096", folder, VolumeOrigin(volume="b"))
 
 
+def test_an_empty_volume_has_no_source_and_no_content() -> None:
+    """So a sweep may delete it while no pod had it."""
+    assert (RECORD.source, RECORD.content, RECORD.volume().source) == (None, "", None)
+    for changes in ({"from_snapshot": "s"}, {"from_volume": "v"}, {"from_folder": "dir:///x"}):
+        assert replace(RECORD, **changes).content != ""
+
+
 def test_the_table_counts_and_names_damage() -> None:
     records = Records("pool p", most=8192)
     records.volumes["a"], records.damaged["b"] = RECORD, "it is blank"

@@ -39,6 +39,7 @@ def test_what_is_largest_for_other_reasons_stays_so() -> None:
 def test_nothing_fits_that_would_be_too_small() -> None:
     free = Capacity(total=GI, free=GI, largest=GI, smallest=300 << 20, used=0)
     assert reservation.left(free, Reserve(800 << 20)).largest == 0
+    assert reservation.left(free, Reserve(GI - (300 << 20))).largest == 300 << 20
 
 
 def test_messages_tell_of_the_reserve() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.errors import ExhaustedError
-from tonnage.pools.base.contract import Keep
+from tonnage.errors import DoesNotFitError, ExhaustedError
+from tonnage.pools.base.contract import NO_KEEP, Keep
 from tonnage.pools.base.reservation import Disks, SharedDisk
 
 MI = 1024**2
@@ -65,6 +65,53 @@ def test_files_are_not_looked_at_while_there_is_plenty(tmp_path: Path) -> None:
     disk.reserve(tmp_path / "a", 10 * MI, ratio=1.0, allocated=never)
     assert disk.free_bytes(ratio=1.0, enough=50 * MI) == 50 * MI
     assert disk.free_bytes(ratio=ANY, enough=7) == 7
+    disk.reserve(tmp_path / "large", 80 * MI, ratio=1.0, allocated=never)
+    disk.forget(tmp_path / "large")
+    assert disk.free_bytes(ratio=1.0, enough=90 * MI) == 90 * MI, "what is gone does not count"
+    disk.left = 400 * MI
+    disk.join(tmp_path / "p", lambda: (0, 300 * MI))
+    disk.join(tmp_path / "q", lambda: (0, 100 * MI))
+    found = disk.free_bytes(ratio=1.0, enough=100 * MI, pool=tmp_path / "p")
+    assert found == 100 * MI, "enough for this one beside all that others may take"
+
+
+def test_trash_that_has_the_bytes_is_asked_for_them_whatever_else_is_reserved(tmp_path: Path) -> None:
+    """What is reserved is written: only a look at each file shows that the trash is enough."""
+    disk = Small(tmp_path, 10 * MI)
+    for name, length in (("full", 30 * MI), ("old", 10 * MI), ("trash", 50 * MI)):
+        disk.remember(tmp_path / name, length, allocated=lambda _, length=length: length)  # type: ignore[misc]
+    disk.discount(tmp_path / "old")
+    disk.discount(tmp_path / "trash")
+
+    def restore(length: int) -> None:
+        disk.restore(tmp_path / "old", length, ratio=1.0, keep=NO_KEEP, allocated=lambda _: 10 * MI)
+
+    with pytest.raises(DoesNotFitError):
+        restore(71 * MI)
+    with pytest.raises(ExhaustedError) as failure:
+        restore(60 * MI)
+    assert not isinstance(failure.value, DoesNotFitError)
+
+
+def test_what_can_be_had_without_trash_is_checked_for_the_difference_only(tmp_path: Path) -> None:
+    disk = Small(tmp_path, 50 * MI)
+    for name, length in (("grows", 60 * MI), ("trash", 10 * MI)):
+        disk.remember(tmp_path / name, length, allocated=lambda _, length=length: length)  # type: ignore[misc]
+    disk.check(tmp_path / "grows", 10**15, now=0, ratio=1.0)
+    disk.discount(tmp_path / "trash")
+    disk.check(tmp_path / "grows", 120 * MI, now=0, ratio=1.0)
+    with pytest.raises(DoesNotFitError, match=r"60Mi .* 61Mi are needed"):
+        disk.check(tmp_path / "grows", 121 * MI, now=0, ratio=1.0)
+
+
+def test_no_more_can_be_allocated_at_once_than_the_disk_has(tmp_path: Path) -> None:
+    disk = SharedDisk(tmp_path)
+    disk.remember(tmp_path / "trash", MI)
+    disk.discount(tmp_path / "trash")
+    has = os.statvfs(tmp_path)
+    disk.check(tmp_path / "a", 0, now=has.f_bavail * has.f_frsize // 2, ratio=ANY)
+    with pytest.raises(DoesNotFitError, match="are needed at once"):
+        disk.check(tmp_path / "a", 0, now=has.f_bfree * has.f_frsize * 3 // 2, ratio=ANY)
 
 
 def test_ratio(tmp_path: Path) -> None:
@@ -81,6 +128,18 @@ def test_paths_on_one_disk_share_an_account(tmp_path: Path) -> None:
     assert disks.of(tmp_path) is disks.of(tmp_path / "a")
     assert disks.of(tmp_path) is not Disks().of(tmp_path)
     assert disks.of(Path("/proc")) is not disks.of(tmp_path)
+
+
+def test_a_disk_is_found_at_its_newest_path(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    disks = Disks()
+    disk = disks.of(tmp_path / "a")
+    (tmp_path / "a").rmdir()
+    with pytest.raises(OSError, match="No such file"):
+        disk.size()
+    assert disks.of(tmp_path / "b") is disk
+    assert disk.size() > 0
 
 
 def test_what_is_kept_for_others_is_not_promised(tmp_path: Path) -> None:

@@ -5,16 +5,37 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, UnavailableError, UnsupportedError
-from tonnage.pools.base.contract import Capacity, Features, Stats, VolumeOrigin, VolumeRequest
+from tonnage.errors import (
+    AlreadyExistsError,
+    ExhaustedError,
+    HostError,
+    InvalidError,
+    NotFoundError,
+    OutOfRangeError,
+    UnavailableError,
+    UnsupportedError,
+)
+from tonnage.pools.base.contract import (
+    Capacity,
+    Features,
+    PoolVolume,
+    SnapshotRequest,
+    Stats,
+    VolumeOrigin,
+    VolumeRequest,
+)
 from tonnage.pools.base.record import Records, VolumeRecord
+from tonnage.pools.base.reservation import LARGEST
 from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume
-from tonnage.pools.core.pool import Pool
+from tonnage.pools.core.pool import Pool, expanded_size
+from tonnage.pools.fake.backend import FakePool
 
 MI = 1024**2
 
@@ -194,6 +215,95 @@ async def test_what_a_kind_does_not_offer(pool: ShelfPool, tmp_path: Path) -> No
     with pytest.raises(NotFoundError):
         await pool.device("b")
     assert (list(await pool.list_snapshots()), list(await pool.erasing()), await pool.volume_limit()) == ([], [], 0)
+
+
+def test_a_volume_that_grows_has_whole_blocks_within_the_limit() -> None:
+    pool, volume = FakePool("p", 1 << 30), PoolVolume("v", 4096)
+    assert expanded_size(pool, volume, 5000, 8192, step=4096) == 8192
+    assert expanded_size(pool, volume, 1, 4096, step=4096) == 4096
+    with pytest.raises(OutOfRangeError, match=r"8192 bytes \(whole blocks\) are more than the limit 8191"):
+        expanded_size(pool, volume, 5000, 8191, step=4096)
+    with pytest.raises(OutOfRangeError, match="never made smaller"):
+        expanded_size(pool, volume, 1, 4095, step=4096)
+    for size, limit in ((-1, 0), (0, -1), (LARGEST + 1, 0), (0, LARGEST + 1)):
+        with pytest.raises(InvalidError, match="want 0 to"):
+            expanded_size(pool, volume, size, limit)
+
+
+async def test_a_volume_that_the_driver_fills_is_not_in_use_by_a_pod(tmp_path: Path) -> None:
+    pool = FakePool("p", 10 * MI, directories=False)
+    await pool.create(VolumeRequest("v", MI))
+    await pool.stage("v", tmp_path, fills=True)
+    await pool.unstage("v", tmp_path)
+    assert await pool.delete_unused("v", copies=False, ask=True) == ""
+    await pool.stage("v", tmp_path)
+    await pool.unstage("v", tmp_path)
+    assert "it was first staged at" in await pool.delete_unused("v", copies=False)
+    assert (await pool.get("v")).name == "v"
+
+
+async def test_a_copy_is_of_the_source_that_was_asked_for_first() -> None:
+    pool = FakePool("p", 10 * MI, directories=False)
+    await pool.create(VolumeRequest("empty", MI))
+    for name in ("s", "t"):
+        await pool.create_snapshot(name, "empty")
+    source = VolumeOrigin(snapshot="s")
+    made = await pool.create(VolumeRequest("copy", MI, source=source))
+    assert await pool.create(VolumeRequest("copy", MI, source=source)) == made
+    for name, other in (("copy", VolumeOrigin(snapshot="t")), ("copy", None), ("empty", source)):
+        with pytest.raises(AlreadyExistsError, match="it was made from"):
+            await pool.create(VolumeRequest(name, MI, source=other))
+
+
+async def test_a_pool_that_is_closed_holds_nothing_for_snapshots(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = FakePool("p", 10 * MI, directories=False)
+    await pool.create(VolumeRequest("v", MI))
+    monkeypatch.setattr(pool.backend, "is_open", False)
+    with pytest.raises(UnavailableError):
+        async with pool.hold([SnapshotRequest("s", "v")]):
+            pytest.fail("it is closed")
+
+
+ZEROED = {"erase": "zero"}
+HAS = VolumeRequest("v", 2 * MI, fstype="xfs", parameters=ZEROED)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, ""),
+        ({"size": MI}, ""),
+        ({"size": MI, "limit": 2 * MI}, ""),
+        ({"fstype": ""}, "its file system is xfs, requested ext4"),
+        ({"size": 3 * MI}, "its size is 2097152, requested 3145728 to any bytes"),
+        ({"size": MI, "limit": MI}, "its size is 2097152, requested 1048576 to 1048576 bytes"),
+        ({"block": True, "fstype": ""}, "it is a file system"),
+        ({"parameters": {}}, "its parameters are"),
+    ],
+)
+async def test_a_volume_that_exists_serves_only_what_it_fits(change: dict[str, Any], words: str) -> None:
+    pool = FakePool("p", 10 * MI, directories=False)
+    made = await pool.create(HAS)
+    if not words:
+        assert await pool.create(replace(HAS, **change)) == made
+        return
+    with pytest.raises(AlreadyExistsError, match=words):
+        await pool.create(replace(HAS, **change))
+
+
+@pytest.mark.parametrize(
+    ("change", "failure"),
+    [({"block": True}, InvalidError), ({"fstype": "ext4"}, InvalidError), ({"size": MI}, OutOfRangeError)],
+)
+async def test_a_copy_is_of_the_kind_of_its_source_and_no_smaller(
+    change: dict[str, Any], failure: type[Exception]
+) -> None:
+    pool = FakePool("p", 10 * MI, directories=False)
+    await pool.create(HAS)
+    request = VolumeRequest("copy", 2 * MI, source=VolumeOrigin(volume="v"))
+    with pytest.raises(failure, match="its source"):
+        await pool.create(replace(request, **change))
+    assert (await pool.create(request)).fstype == "xfs"
 
 
 async def test_the_owner_record_is_added_to(pool: Pool) -> None:

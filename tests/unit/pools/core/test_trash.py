@@ -22,7 +22,9 @@ from tonnage.pools.config import make, parse
 from tonnage.pools.core import group
 from tonnage.pools.core.group import MemberRequest
 from tonnage.pools.core.pool import Pool, check_undelete
-from tonnage.pools.fake.backend import FakePool
+from tonnage.pools.core.trash import evict_oldest
+from tonnage.pools.fake.backend import FakeBackend, FakePool
+from tonnage.testing.clock import ManualClock
 
 GIB, MI = 1 << 30, 1 << 20
 DAY = {UNDELETE: "86400"}
@@ -133,10 +135,77 @@ async def test_its_time_ends_it_and_a_shorter_one_does_not_wait_for_a_longer(poo
 
 
 @pytest.mark.virtual_time
+async def test_the_time_of_trash_that_comes_after_all_other_has_ended_ends_it_too(pool: Pool) -> None:
+    for name in ("first", "second"):
+        await _used(pool, name, owner={UNDELETE: "60"})
+        await pool.discard(name)
+        await asyncio.sleep(120)
+        assert await _names(pool) == ([], [])
+
+
+@pytest.mark.virtual_time
+async def test_none_goes_before_its_time_with_one_whose_time_is_just_over(pool: Pool) -> None:
+    clock, delete = LoopClock(), pool.backend.delete
+    ends, gone = dict[str, float](), dict[str, float]()
+
+    def noted(name: str) -> None:
+        gone[name] = clock.time()
+        delete(name)
+
+    pool.backend.delete = noted  # type: ignore[method-assign]
+    for name in ("a", "b"):
+        await _used(pool, name, owner={UNDELETE: "60"})
+        ends[name] = clock.time() + 60
+        await pool.discard(name)
+        await asyncio.sleep(0.5)
+    await asyncio.sleep(120)
+    assert gone.keys() == ends.keys()
+    assert all(gone[name] >= end for name, end in ends.items())
+
+
+async def test_trash_of_the_same_name_in_two_pools_of_a_disk_goes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeBackend, "disk", "sda")
+    asking, *others = [FakePool(name, 10 * GIB, directories=False, clock=ManualClock()) for name in "abc"]
+    for pool in others:
+        await pool.open()
+        await _used(pool, "v")
+        await pool.discard("v")
+    assert [await evict_oldest(asking, "") for _ in range(3)] == [True, True, False]
+    assert [await _names(pool) for pool in others] == [([], []), ([], [])]
+    for pool in others:
+        await pool.close()
+
+
+def test_trash_of_a_pool_whose_event_loop_has_ended_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was not closed: nothing of it can be called from another loop."""
+    monkeypatch.setattr(FakeBackend, "disk", "sda")
+    left, asking = (FakePool(name, 10 * GIB, directories=False, clock=ManualClock()) for name in "ab")
+
+    async def leave() -> None:
+        await _used(left, "v")
+        await left.discard("v")
+
+    async def ask() -> bool:
+        return await evict_oldest(asking, "")
+
+    asyncio.run(leave())
+    assert not asyncio.run(ask())
+    assert [record.name for record in left.backend.records.trash()] == ["v"]
+
+
+@pytest.mark.virtual_time
 @pytest.mark.parametrize(("owner", "parameters"), [({}, {}), (DAY, {"erase": "zero"}), ({UNDELETE: "soon"}, {})])
 async def test_what_does_not_stay(pool: Pool, owner: dict[str, str], parameters: dict[str, str]) -> None:
     """Of no such class, to be erased, or with a record that a person has changed."""
     await pool.create(VolumeRequest("v", GIB, owner=owner, parameters=parameters))
+    assert not await pool.discard("v")
+    assert await _names(pool) == (["v"], [])
+
+
+@pytest.mark.virtual_time
+async def test_a_pool_that_can_have_no_trash_any_more_gets_none(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    await _used(pool, "v")
+    monkeypatch.setattr(pool.backend, "trash_fault", lambda: "overcommit= was set since")
     assert not await pool.discard("v")
     assert await _names(pool) == (["v"], [])
 

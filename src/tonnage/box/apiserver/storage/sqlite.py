@@ -454,7 +454,7 @@ class _File:
             if self._pieces == _PIECES and error is not None and not _is_full(error):
                 raise error
             errors = [self._try_one(row, need) for row, need in zip(rows, needs, strict=True)]
-        self._tombstones += sum(row[4] is None and error is None for row, error in zip(rows, errors, strict=True))
+        self._tombstones += sum(row[4] is None for row in rows)
         if self._tombstones > _TOMBSTONES:
             self.purge()
         if os.fstat(self._descriptor).st_size < self._allocated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import string
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, utils
 from tonnage.box.apiserver.access.signing_key import KeyPair, _ensure
 from tonnage.box.apiserver.access.token import (
     ISSUER,
+    MAX_TOKEN,
     KubernetesClaims,
     Reference,
     TokenClaims,
@@ -21,6 +23,7 @@ from tonnage.box.apiserver.access.token import (
     check_time,
     decode,
     encode,
+    looks_like_token,
 )
 
 
@@ -58,6 +61,44 @@ def test_anyone_can_verify_with_the_public_key() -> None:
 def test_a_token_of_another_key_is_refused() -> None:
     with pytest.raises(TokenError):
         decode(encode(claims(), _pair()), PAIR)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "a.b", "..", "...", "a.b.c.d", "ä.b.c", "\ud800.b.c", "=.=.=", f"{'[' * 9999}.a.b"]
+)
+def test_what_is_no_token_is_refused(text: str) -> None:
+    with pytest.raises(TokenError):
+        decode(text, PAIR)
+
+
+def test_what_has_not_the_outline_of_a_token_costs_nothing() -> None:
+    longest = "a" * (MAX_TOKEN - 2) + ".."
+    assert looks_like_token(longest)
+    assert not any(map(looks_like_token, (f"a{longest}", "a.b", "a.b.c.d", "ä.b.c")))
+
+
+def test_a_token_has_one_spelling() -> None:
+    """The last letter of a signature has four bits that no byte has."""
+    token = encode(claims(), PAIR)
+    letters = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
+    other = token[:-1] + letters[letters.index(token[-1]) ^ 1]
+    assert base64.urlsafe_b64decode(other[-86:] + "==") == base64.urlsafe_b64decode(token[-86:] + "==")
+    with pytest.raises(TokenError):
+        decode(other, PAIR)
+
+
+def test_a_token_with_one_more_part_is_refused() -> None:
+    token = encode(claims(), PAIR)
+    for text in (f".{token}", f"{token}.", token.replace(".", "..", 1), f"{token}.{token}"):
+        with pytest.raises(TokenError):
+            decode(text, PAIR)
+
+
+@pytest.mark.parametrize("field", ["nbf", "iat"])
+def test_each_time_of_its_beginning_is_checked(field: str) -> None:
+    check_time(claims(**{field: 1100}), 1040)
+    with pytest.raises(TokenError):
+        check_time(claims(**{field: 1100}), 1039)
 
 
 @pytest.mark.parametrize(("now", "right"), [(939, False), (940, True), (2060, True), (2061, False)])

@@ -227,6 +227,31 @@ def _ends(held: list[dict[str, bytes]], *, cut: bool) -> list[dict[str, bytes]]:
     return held if cut else held[-2:]
 
 
+def _ends_of_transactions(log: bytes) -> list[int]:
+    """Where the pages are with which the transactions of a write-ahead log end, in SQLite's format."""
+    page = int.from_bytes(log[8:12], "big")
+    frames = range(32, len(log) - page, 24 + page)
+    return [at + 24 for at in frames if log[at + 8 : at + 16] == log[16:24] and any(log[at + 4 : at + 8])]
+
+
+async def test_of_a_log_only_its_last_transaction_may_be_torn(path: Path) -> None:
+    """A power cut leaves it so, and nobody had its answer; of an earlier one somebody had."""
+    files, held = await written(path, killed=True)
+    log = path.with_name("state.db-wal")
+    ends = _ends_of_transactions(files[log])
+    for end, torn in ((ends[-1], True), (ends[-2], False)):
+        data = bytearray(files[log])
+        data[end + 100] ^= 1
+        laid(path.parent, {**files, log: bytes(data)})
+        store = SqliteStore(path, no_fields, used=True)
+        if torn:
+            await store.start()
+            assert {record.key.name: record.data for record in store.records("things")} == held[-2]
+            await store.stop()
+        else:
+            assert "transactions in state.db-wal after frame" in await refusal(store)
+
+
 @pytest.mark.parametrize("left", ["missing", "no bytes", "no tables", "no rows"])
 async def test_a_used_database_that_is_gone_is_refused_until_it_is_to_be_recovered(path: Path, left: str) -> None:
     if left == "no rows":
