@@ -14,6 +14,7 @@ from tests.unit.inline.cert.makers import compatible, issue_request
 
 from tonnage.api import names
 from tonnage.inline.cert.issuers.remote import SIGNER_DOMAIN
+from tonnage.kube.transport import STRATEGIC_PATCH
 
 CLAIMS = "/api/v1/namespaces/power/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"
@@ -268,6 +269,13 @@ ALLOWED: dict[str, Try] = {
     "mark": patch(
         f"{NODES}/power-1{DRY}",
         {"metadata": {"annotations": {names.HISTORY: "x", names.DELETIONS_STOPPED: "older"}}},
+    ),
+    "condition of its pools": lambda w: w.plane.send(
+        "PATCH",
+        f"{NODES}/power-1/status{DRY}",
+        {"status": {"conditions": [{"type": names.POOL_UNAVAILABLE, "status": "True", "reason": "PoolUnavailable"}]}},
+        token=w.tokens[w.mine],
+        content_type=STRATEGIC_PATCH,
     ),
     "rollback of a claim": patch(
         f"{CLAIMS}/mine{DRY}", lambda w: {"metadata": {"annotations": {names.ROLLED_BACK: w.mine}}}

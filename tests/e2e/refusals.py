@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.e2e.agents import CLASS, SYSTEM
 from tests.e2e.attempts import (
     CAPACITIES,
@@ -37,6 +39,7 @@ NOT_SENT = "may not touch a claim that was not sent to it"
 ONLY_BIND = "may send a claim back, bind it or report its growth"
 ONLY_FINALIZER = "its attributes class or its own finalizer"
 ONLY_TAINT = "only take the start-up taint from its own node"
+ONLY_CONDITION = "may only change the condition of its pools"
 NAMED = "named after the uid of its claim"
 OTHER_VOLUME = "gives a claim no other volume"
 ONLY_BOUND = "only phase that an agent gives"
@@ -50,6 +53,12 @@ OWN_NAME = "in its own name only"
 NO_SECRET = "may not name a secret"
 NOT_GIVEN = "given to no driver of ours"
 NO_SIGNER = "asks no signer"
+
+
+def _conditions(*types: str) -> dict[str, Any]:
+    """A merge patch: these conditions are all that the status has then."""
+    return {"status": {"conditions": [{"type": kind, "status": "True", "reason": "Thief"} for kind in types]}}
+
 
 NEWER = frozenset({"free volume's attributes", "own claim's attributes class"})
 """Of fields that servers before 1.34 drop: the write then changes nothing."""
@@ -528,7 +537,18 @@ REFUSED: dict[str, tuple[str, Try]] = {
     ),
     "its node cordoned": (ONLY_TAINT, patch(f"{NODES}/power-1", {"spec": {"unschedulable": True}})),
     "another cordoned": (ONLY_TAINT, patch(f"{NODES}/power-2", {"spec": {"unschedulable": True}})),
-    "its node's status": (RBAC, patch(f"{NODES}/power-1/status", {"status": {"capacity": {"x": "1"}}})),
+    "its node's capacity": (ONLY_CONDITION, patch(f"{NODES}/power-1/status", {"status": {"capacity": {"x": "1"}}})),
+    "its node's readiness": (ONLY_CONDITION, patch(f"{NODES}/power-1/status", _conditions("Ready"))),
+    "its node's readiness and its own condition": (
+        ONLY_CONDITION,
+        patch(f"{NODES}/power-1/status", _conditions(names.POOL_UNAVAILABLE, "Ready")),
+    ),
+    "its node's conditions taken": (ONLY_CONDITION, patch(f"{NODES}/power-1/status", _conditions())),
+    "its node's labels by its status": (
+        ONLY_TAINT,
+        patch(f"{NODES}/power-1/status", {"metadata": {"labels": {"zone": "x"}}}),
+    ),
+    "another's condition": (ONLY_TAINT, patch(f"{NODES}/power-2/status", _conditions(names.POOL_UNAVAILABLE))),
     "its node removed": (RBAC, delete(f"{NODES}/power-1")),
     # Events
     "event in another's name": (OWN_NAME, make_event(lambda w, b: b["source"].update(host=w.other))),

@@ -116,7 +116,7 @@ class _Parts:
 
     def agent(self, driver: NodeDriver) -> NodeAgent:
         config = _agent_config(self.name, self.plan, self.data.clusters(), self.root)
-        agent = NodeAgent(self.client, config, clients=driver.clients(), clock=self.clock)
+        agent = NodeAgent(self.client, config, clients=driver.clients(), faults=driver.faults, clock=self.clock)
         driver.on_inline, driver.on_unfit, driver.on_unstaged = agent.refresh, agent.tell_unfit, agent.unstaged
         driver.on_pool_fault, driver.before_stage = agent.tell_pool_fault, agent.before_stage
         return agent

@@ -40,6 +40,7 @@ from tonnage.kube.informer import Informers
 from tonnage.node.attributes import AttributesModifier
 from tonnage.node.autogrow import Autogrow
 from tonnage.node.capacity.poller import ClassErrorEvents, Readings
+from tonnage.node.capacity.pool_condition import PoolCondition, PoolFaults
 from tonnage.node.capacity.publisher import CapacityPublisher
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.deletions import Deletions
@@ -102,6 +103,8 @@ class NodeDriver:
         """Set to NodeAgent.unstaged; called when a volume was unstaged."""
         self.on_pool_fault: PoolFault = lambda pool, why: None
         """Set to NodeAgent.tell_pool_fault; called when a pool cannot write, or can again."""
+        self.faults = PoolFaults(lambda: self.pools)
+        """Which pools are not available."""
         for pool in pools:
             pool.on_capacity = lambda: self.on_inline()
             pool.on_fault = lambda name, why: self.on_pool_fault(name, why)
@@ -183,7 +186,8 @@ class NodeDriver:
 class NodeAgent:
     """All controllers of one node, over its drivers' sockets.
 
-    clients: drivers that are reached in another way than by config.endpoints.
+    clients: drivers that are reached in another way than by config.endpoints. faults: of the pools in this process,
+    for the Node's condition.
     """
 
     def __init__(
@@ -192,6 +196,7 @@ class NodeAgent:
         config: AgentConfig,
         *,
         clients: Sequence[CsiClient] = (),
+        faults: PoolFaults | None = None,
         clock: Clock | None = None,
         number: Callable[[], int] = lambda: random.randrange(10000),
     ) -> None:
@@ -214,6 +219,8 @@ class NodeAgent:
         self._taint = None
         if config.startup_taint:
             self._taint = StartupTaint(client, self._informers, config, lambda: self.capacity.is_published, self._clock)
+        self._pool_faults = faults or PoolFaults(tuple)
+        self._condition = PoolCondition(client, self._informers, config.node_name, self._pool_faults, self._clock)
 
     def _build(self, client: Client, config: AgentConfig) -> None:
         scope, drivers, ledger, clock, informers = self.scope, self.drivers, self.ledger, self._clock, self._informers
@@ -277,7 +284,8 @@ class NodeAgent:
             self._events.warning(pod, names.UNFIT, f"inline volume on node {self.scope.node}: {why}")
 
     def tell_pool_fault(self, pool: str, why: str) -> None:
-        """Emit an Event on the Node: a pool cannot write, or can again (why "")."""
+        """Emit an Event on the Node, and change its condition: a pool cannot write, or can again (why "")."""
+        self._pool_faults.changed()
         self._background.start(self._tell_pool_fault(pool, why))
 
     async def _tell_pool_fault(self, pool: str, why: str) -> None:
@@ -329,6 +337,7 @@ class NodeAgent:
                 tasks.create_task(supervise("claim_scope", self.claim_scope.run))
                 if self._taint is not None:
                     tasks.create_task(supervise("startup_taint", self._taint.run))
+                tasks.create_task(supervise("pool_condition", self._condition.run))
                 await self.provisioner.ready()  # no capacity is published before all reservations are known
                 tasks.create_task(supervise("history", self.history.run))
                 tasks.create_task(supervise("readings", self.readings.run))

@@ -17,6 +17,7 @@ from tonnage.csi.client.local import client_of
 from tonnage.csi.driver.driver import Unfit, nobody_asks
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.inline_layers import PoolLayers
+from tonnage.node.capacity.pool_condition import PoolFaults
 from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.pool_reload import PoolChange
@@ -59,6 +60,9 @@ class StandaloneDriver:
         driver = replace(driver, before_stage=lambda handle: self.before_stage(handle))
         assert driver.openings is not None
         self._openings, self._pools = driver.openings, pools
+        self.faults = PoolFaults(lambda: self.pools, self._openings.why)
+        """Which pools are not available."""
+        self._openings.changed = lambda: self.faults.changed()
         for pool in self.pools:
             pool.on_capacity = lambda: self.on_inline()
             pool.on_fault = lambda name, why: self.on_pool_fault(name, why)

@@ -124,7 +124,8 @@ class NodeProcess:
         while True:
             system = await self._insist(lambda: self._client.get(NAMESPACES, "kube-system"))
             config = replace(config, cluster_uid=system.metadata.uid)
-            self.agent = NodeAgent(self._client, config, clients=[self.driver.client()], clock=self._clock)
+            clients, faults = [self.driver.client()], self.driver.faults
+            self.agent = NodeAgent(self._client, config, clients=clients, faults=faults, clock=self._clock)
             self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
             self.driver.on_unstaged, self.driver.on_pool_fault = self.agent.unstaged, self.agent.tell_pool_fault
             self.driver.before_stage = self.agent.before_stage

@@ -13,7 +13,7 @@ from tonnage.aio.clock import Clock, rfc3339
 from tonnage.api.core import Lease, Node
 from tonnage.api.kinds import LEASES, NODES
 from tonnage.api.meta import condition, to_builtins
-from tonnage.kube.client import Client, refer
+from tonnage.kube.client import Client, StrategicPatch, refer
 from tonnage.kube.controller import Reconciler
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
@@ -63,8 +63,8 @@ class NodeHealth(Reconciler[str]):
         if any(c.type == "Ready" and c.status == "Unknown" for c in old):
             return
         unknown = [to_builtins(condition(old, kind, "Unknown", *_WHY, now=now)) for kind in _CONDITIONS]
-        others = [to_builtins(c) for c in old if c.type not in _CONDITIONS]
-        await self._client.patch(NODES, name, {"status": {"conditions": [*unknown, *others]}}, subresource="status")
+        patch = StrategicPatch(status={"conditions": unknown})  # those of others stay
+        await self._client.patch(NODES, name, patch, subresource="status")
         self._events.normal(refer(NODES, node), "NodeNotReady", f"Node {name} status is now: NodeNotReady")
 
     async def _reached(self, node: Node) -> None:

@@ -24,7 +24,7 @@ from tonnage.box.kubelet.pods.eviction import disk_space
 from tonnage.box.kubelet.volumes.sources import NodeFields
 from tonnage.claims.bind import find
 from tonnage.errors import ApiError, UnavailableError
-from tonnage.kube.client import Client, refer
+from tonnage.kube.client import Client, StrategicPatch, refer
 from tonnage.kube.events import EventRecorder
 
 log = logging.getLogger(__name__)
@@ -107,7 +107,8 @@ class NodeObject:
         return node if self._current(node) else await self._patch_status(self._status(node))
 
     async def _patch_status(self, status: Mapping[str, Any]) -> Node:
-        return await self._client.patch(NODES, self._name, {"status": status}, subresource="status")
+        patch = StrategicPatch(status=dict(status))  # conditions that others write stay
+        return await self._client.patch(NODES, self._name, patch, subresource="status")
 
     async def repair(self, node: Node) -> None:
         """Write the conditions of a node that is said not to be Ready, though this kubelet runs."""

@@ -49,6 +49,8 @@ class Openings:
         self._clock = clock or RealClock()
         self.failures: dict[str, TonnageError] = {}
         """Why pools are not open, by name."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called when an attempt has ended, and when a pool was removed."""
         self._attempts: dict[str, asyncio.Task[None]] = {}
         self._tried: dict[str, float] = {}
         self._background = Background("pools that are opened")
@@ -91,6 +93,7 @@ class Openings:
         self.failures.pop(name, None)
         if (task := self._attempts.pop(name, None)) is not None:
             task.cancel()
+        self.changed()
 
     def _start(self, name: str, *, late: bool) -> None:
         self.failures.setdefault(
@@ -99,7 +102,11 @@ class Openings:
         self._tried[name] = self._clock.monotonic()
         task = self._background.start(self._open(name, late=late), f"pool {name}")
         self._attempts[name] = task
-        task.add_done_callback(lambda _: self._attempts.pop(name, None))
+        task.add_done_callback(lambda _: self._ended(name))
+
+    def _ended(self, name: str) -> None:
+        self._attempts.pop(name, None)
+        self.changed()
 
     async def _wait(self, seconds: float) -> None:
         if self._attempts:

@@ -22,6 +22,7 @@ def check(view: View) -> Iterator[Finding]:
     good = []
     for node in view.nodes:
         name = node.metadata.name
+        yield from _pools(node, is_served=name in expected | set(view.serving))
         if name not in expected | set(view.serving):
             continue
         found = list(_node(view, node, csi.get(name)))
@@ -63,6 +64,19 @@ def _node(view: View, node: Node, csi: CSINode | None) -> Iterator[Finding]:
         text = f"taint {names.STARTUP_TAINT} remains, though the driver is registered: no new pods are scheduled there"
         yield fail(_CHECK, name, text, f"see the agent's log; kubectl taint node {name} {names.STARTUP_TAINT}-")
     yield from _volume_limit(view, name, entry.allocatable.count if entry.allocatable else None)
+
+
+def _pools(node: Node, *, is_served: bool) -> Iterator[Finding]:
+    """Report the condition of the node's pools, also one that an agent has left that runs no more."""
+    name = node.metadata.name
+    found = next((c for c in node.status.conditions if c.type == names.POOL_UNAVAILABLE), None)
+    if found is None or found.status != "True":
+        return
+    if is_served:
+        yield fail("pools", name, found.message, "see docs/tasks/replace-disk.md")
+    else:
+        text = f"it has no agent, and the condition {found.type} of a former one"
+        yield warn("pools", name, text, "remove the condition: docs/tasks/uninstall.md")
 
 
 def _volume_limit(view: View, name: str, most: int | None) -> Iterator[Finding]:

@@ -32,12 +32,12 @@ async def test_a_node_is_registered_and_put_right_again(kube: Client, node: Node
     assert first.status.allocatable == FIELDS.allocatable
     assert {c.type for c in first.status.conditions if c.status == "True"} == {"Ready"}
     assert (await node.register()).metadata.resource_version == first.metadata.resource_version
-    body: dict[str, Any] = {"status": {"conditions": None}}
+    body: dict[str, Any] = {"status": {"conditions": [{"type": "Mine", "status": "True"}]}}
     await kube.patch(NODES, "n1", body, subresource="status")
     await kube.patch(NODES, "n1", {"metadata": {"labels": {"kubernetes.io/os": "plan9"}}})
     again = await node.register()
     assert again.metadata.labels["kubernetes.io/os"] == "linux"
-    assert any(c.type == "Ready" and c.status == "True" for c in again.status.conditions)
+    assert {c.type for c in again.status.conditions if c.status == "True"} == {"Ready", "Mine"}, "others' stay"
 
 
 async def test_disk_pressure_is_reported_with_its_end(
