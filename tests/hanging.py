@@ -19,20 +19,29 @@ class HangingPool(FakePool):
         self.goes, self.slow = asyncio.Event(), asyncio.Event()
         self.goes.set()
         self.slow.set()
+        self.waiting = 0
+        """Work that hangs now, but for the probe."""
         self.hung: Callable[[Any], bool] = lambda work: work in (self._create, self.backend.probe)
         """Which work hangs."""
 
     async def _run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         stopped: asyncio.CancelledError | None = None
         while (event := self._awaited(work)) is not None:
+            is_probe = work == self.backend.probe
+            self.waiting += not is_probe
             try:
                 await event.wait()
             except asyncio.CancelledError as stop:
                 stopped = stop
+            finally:
+                self.waiting -= not is_probe
         result = work(*args, **kwargs)
         if stopped is not None:
             raise stopped
         return result
+
+    async def _release(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await self._run(work, *args, **kwargs)
 
     async def _probe_write(self) -> None:
         await self._run(self.backend.probe)

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from msgspec import structs
 
@@ -54,7 +55,7 @@ from tonnage.pools.base.record import STAGED, TRASHED, UNDELETE, VolumeRecord
 from tonnage.pools.base.threads import SharedCommit, Threads
 from tonnage.pools.core import trash
 from tonnage.pools.core.backend import Backend, RequestedVolume, check_content, fstype_of
-from tonnage.pools.core.probe import EVERY, PoolFault, WriteProbe
+from tonnage.pools.core.probe import EVERY, DiskHangsError, PoolFault, WriteProbe
 
 if TYPE_CHECKING:
     from tonnage.pools.core.eraser import Eraser  # loaded with the first job: most pools never erase
@@ -63,13 +64,44 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 R = TypeVar("R")
 SLOW = 5.0
-"""Seconds after which work that has not ended makes the pool try to write."""
+"""Seconds after which work that has not ended makes the pool try to write, and close() no longer waits for it."""
+_STUCK = 3
+"""Calls that have given up and still hang, after which no more are tried: one less than the pool's threads."""
+_RELEASES = 2  # threads
 NO_CAPACITY = Capacity(0, 0, 0, 0, 0)
 _PAUSES = (0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
 
 
 def _nothing() -> None:
     """Default listener."""
+
+
+Call = Callable[Concatenate["Pool", P], Coroutine[Any, Any, R]]
+
+
+def uses_disk(method: Call[P, R]) -> Call[P, R]:
+    """Decorator of a method whose work may hang with the pool's disk.
+
+    The call gives up then. While the disk hangs, calls of other volumes are tried as long as a few are stuck only:
+    repeated calls must not fill the pool's threads. Raises DiskHangsError.
+    """
+
+    @wraps(method)
+    async def call(pool: Pool, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        pool.check_stuck()
+        return await pool._watched(method(pool, *args, **kwargs))
+
+    return call
+
+
+def gives_up(method: Call[P, R]) -> Call[P, R]:
+    """As uses_disk(), for calls by which pods end: they are always tried."""
+
+    @wraps(method)
+    async def call(pool: Pool, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await pool._watched(method(pool, *args, **kwargs))
+
+    return call
 
 
 class Pool:
@@ -95,10 +127,14 @@ class Pool:
         self._expiry = trash.Expiry(self, self._clock)
         self._probe_thread = Threads(f"{name}-probe", 1)
         """Of its own: long copies in all others are no fault of the disk."""
+        self._release_threads = Threads(f"{name}-release", _RELEASES)
+        """Of their own: pods end although all others are stuck."""
         self.probe = WriteProbe(name, self._probe_write, self._clock)
         self.probe.changed = self._writable_changed
-        self._hung: set[asyncio.Task[Any]] = set()
-        """Work that has no caller any more."""
+        self._under_way: set[asyncio.Task[Any]] = set()
+        """Work that uses the disk, also that whose caller has given up."""
+        self._stuck: set[asyncio.Task[Any]] = set()
+        """Work whose caller has given up."""
         self.on_fault: PoolFault = lambda pool, why: None
         """Called when the pool cannot write, and when it can again. Set by the node."""
         self.restoring: Counter[str] = Counter()
@@ -121,21 +157,34 @@ class Pool:
             return work(*args, **kwargs)
         return await self._threads.run(work, *args, **kwargs)
 
+    async def _release(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """As _run(), for work of pods that end and of those that look."""
+        if self.backend.is_instant:
+            return work(*args, **kwargs)
+        return await self._release_threads.run(work, *args, **kwargs)
+
     async def _probe_write(self) -> None:
         if self.backend.is_instant:
             await self._run(self.backend.probe)
         else:
             await self._probe_thread.run(self.backend.probe)
 
+    def check_stuck(self) -> None:
+        """Raises DiskHangsError while as many calls hang as may."""
+        if len(self._stuck) >= _STUCK:
+            raise self.probe.hang()
+
     async def _watched(self, work: Coroutine[Any, Any, R]) -> R:
         """Do work of the pool and return its result. A caller that is cancelled still waits for the end.
 
         But for none on a pool that cannot write: the work may hang with its disk. It goes on then, with its locks and
-        without a caller. Raises ExhaustedError then.
+        without a caller. Raises DiskHangsError then.
         """
         if self.backend.is_instant:
             return await work
         task, pause = asyncio.ensure_future(work), SLOW
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
         stopped: asyncio.CancelledError | None = None
         while not task.done():
             try:
@@ -154,19 +203,19 @@ class Pool:
         if stopped is not None:
             raise stopped
         if not task.done():
-            self.probe.check()
+            raise self.probe.hang()
         return task.result()
 
     def _leave(self, task: asyncio.Task[Any]) -> None:
-        task.cancel()  # what is begun in a thread ends there
-        self._hung.add(task)
+        self._stuck.add(task)
+        task.cancel()  # what is begun in a thread ends there; what waits for a lock ends now
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._hung.discard(task)
+        self._stuck.discard(task)
         if not task.cancelled():
             task.exception()
-        log.warning("a call that hung has ended pool=%s", self.name)
+        log.warning("a call that was given up has ended pool=%s", self.name)
 
     async def _run_and_commit(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         if self._commit is None:
@@ -188,13 +237,25 @@ class Pool:
         self._erase()
 
     async def close(self) -> None:
-        """Release the resources of the process. Volumes and mounts stay."""
+        """Release the resources of the process. Volumes and mounts stay.
+
+        Work that hangs is not awaited, and no other process may open the pool before it has ended.
+        """
+        closing = asyncio.ensure_future(self._close())
+        await asyncio.wait([closing], timeout=SLOW if self.probe.hangs or self._under_way else None)
+        if closing.done():
+            closing.result()
+
+    async def _close(self) -> None:
         await self._expiry.close()
         await self.probe.close()
         if self._eraser is not None:
             await self._eraser.close()
+        if self._under_way:
+            await asyncio.wait(self._under_way)
         await self._run(self.backend.close)
         self._threads.close()
+        self._release_threads.close()
         self._probe_thread.close()
 
     def _writable_changed(self) -> None:
@@ -227,8 +288,12 @@ class Pool:
         if self.probe.fault and request.name not in self.backend.records.volumes:
             await self.probe.retry()  # it may have been for a moment, as without a free descriptor
             self.probe.check()
+        self.check_stuck()
         try:
             return await self._watched(self._create_locked(request))
+        except DiskHangsError:
+            self.probe.check()
+            raise
         except HostError:
             if request.name not in self.backend.records.damaged:
                 await self.probe.run()
@@ -322,6 +387,7 @@ class Pool:
                 return
         await self._delete_now(name)
 
+    @uses_disk
     async def delete_unused(self, name: str, *, copies: bool, ask: bool = False) -> str:
         """Delete a volume that no pod ever had, by its record; an unknown one is success.
 
@@ -340,6 +406,7 @@ class Pool:
                 await self._delete_locked(name)
             return ""
 
+    @uses_disk
     async def _delete_now(self, name: str) -> None:
         async with self._locks.hold(name):
             await self._delete_locked(name)
@@ -384,6 +451,7 @@ class Pool:
         self.backend.check_open()
         return [self.backend.volume(record) for record in self.backend.records.trash()]
 
+    @uses_disk
     async def discard(self, name: str) -> bool:
         """Let a volume become trash where its class says so and its disk has space for the mark. Idempotent.
 
@@ -440,6 +508,7 @@ class Pool:
         finally:
             self.restoring -= Counter((name,))  # also forgets the name
 
+    @uses_disk
     async def _restore_now(self, name: str) -> PoolVolume:
         async with self._locks.hold(name):
             self.backend.check_open()
@@ -489,6 +558,7 @@ class Pool:
                 if not await trash.evict_oldest(self, part()):
                     raise
 
+    @uses_disk
     async def evict(self, name: str) -> None:
         """Delete trash for good; one that was restored or is unknown stays as it is."""
         async with self._locks.hold(name):
@@ -540,7 +610,7 @@ class Pool:
         fault = [f"it cannot write, and offers no capacity: {self.probe.fault}"] if self.probe.fault else []
         if self.probe.hangs:
             return fault
-        return [*fault, *await self._run(self.backend.problems, await self.erasing())]
+        return [*fault, *await self._watched(self._run(self.backend.problems, await self.erasing()))]
 
     async def capacity(self, *, fstype: str = "", block: bool = False) -> Capacity:
         """Capacity for volumes of that kind."""
@@ -549,7 +619,10 @@ class Pool:
     async def overall(self) -> Capacity:
         """Capacity of the whole pool, for any kind of volume; for people."""
         self.backend.check_open()
-        return NO_CAPACITY if self.probe.hangs else await self._run(self.backend.overall)
+        try:
+            return NO_CAPACITY if self.probe.hangs else await self._watched(self._run(self.backend.overall))
+        except DiskHangsError:
+            return NO_CAPACITY
 
     async def capacity_for(
         self, parameters: Mapping[str, str], *, fstype: str = "", block: bool = False, inline: bool = False
@@ -570,7 +643,7 @@ class Pool:
             return self._capacity(fstype, parameters, block=block, inline=inline)
         try:
             return await self._watched(self._run(self._capacity, fstype, parameters, block=block, inline=inline))
-        except ExhaustedError:
+        except DiskHangsError:
             return NO_CAPACITY
         except HostError:
             await self.probe.run()
@@ -587,6 +660,7 @@ class Pool:
         capacity = self.backend.capacity(fstype, parameters, block=block)
         return reservation.left(capacity, reserve, step=self.features.step)
 
+    @uses_disk
     async def stage(self, name: str, path: Path, *, options: Sequence[str] = (), fills: bool = False) -> None:
         """Stage a volume at the directory path, as Mounts.stage. options: mount options, checked by the caller.
 
@@ -605,6 +679,7 @@ class Pool:
             await self._run_and_commit(self.backend.write, marked)
         return marked
 
+    @uses_disk
     async def in_use(self, name: str) -> bool:
         """Whether a volume is mounted or attached, if only for a moment. Raises NotFoundError."""
         async with self._locks.hold(name):
@@ -615,26 +690,31 @@ class Pool:
                 return True
             return False
 
+    @gives_up
     async def unstage(self, name: str, path: Path) -> None:
         """Undo stage; success when nothing is there, also for an unknown volume."""
         async with self._locks.hold(name):
-            await self._run(self.backend.mounts.unstage, name, path)
+            await self._release(self.backend.mounts.unstage, name, path)
 
+    @uses_disk
     async def publish(self, name: str, staging: Path, target: Path, *, readonly: bool = False) -> None:
         """Publish a staged volume at target, as Mounts.publish. The parent of target exists."""
         async with self._locks.hold(name):
             record = self.backend.record(name)
             await self._run(self.backend.mounts.publish, record, staging, target, readonly=readonly)
 
+    @gives_up
     async def unpublish(self, name: str, target: Path) -> None:
         """Undo publish and remove target; success when nothing is there, also for an unknown volume."""
         async with self._locks.hold(name):
-            await self._run(self.backend.mounts.unpublish, name, target)
+            await self._release(self.backend.mounts.unpublish, name, target)
 
+    @uses_disk
     async def stats(self, name: str, path: Path) -> Stats:
         """Usage of the volume as mounted at path. Raises NotFoundError when the volume or path is not there."""
-        return await self._run(self.backend.mounts.stats, self.backend.record(name), path)
+        return await self._release(self.backend.mounts.stats, self.backend.record(name), path)
 
+    @uses_disk
     async def create_snapshot(self, name: str, volume: str, *, owner: Mapping[str, str] | None = None) -> Snapshot:
         """Create a snapshot; it is durable when this returns.
 
@@ -695,6 +775,7 @@ class Pool:
         if self._commit is not None:
             await self._commit.wait()
 
+    @uses_disk
     async def delete_snapshot(self, name: str) -> None:
         """Delete a snapshot; an unknown one is success. Volumes made from it stay."""
         self._check_snapshots()
@@ -719,6 +800,7 @@ class Pool:
         self.backend.check_open()
         return [record.snapshot() for record in self.backend.all_snapshots()]
 
+    @uses_disk
     async def expand(self, name: str, size: int, *, limit: int = 0) -> PoolVolume:
         """Expand a volume to at least `size` bytes; durable when this returns.
 
@@ -760,6 +842,7 @@ class Pool:
         self._check_evicted(wanted - record.size, free, reserve)
         return self.backend.expand(name, wanted)
 
+    @uses_disk
     async def grow(self, name: str, path: Path) -> PoolVolume:
         """Grow the file system at path (or the raw block device) to the expanded size, the node's part.
 
@@ -773,6 +856,7 @@ class Pool:
             self._unfinished.pop(name, None)
             return self.backend.volume(record)
 
+    @uses_disk
     async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
         """Change parameters of a volume; durable when this returns. An empty value restores the class's.
 
@@ -790,6 +874,7 @@ class Pool:
         self.backend.check({**record.parameters, **mutable}, record.fstype, block=record.block)
         return self.backend.modify(name, mutable) if mutable != record.mutable else record
 
+    @uses_disk
     async def annotate(self, name: str, owner: Mapping[str, str]) -> PoolVolume:
         """Set keys of a volume's owner record; durable when this returns. Raises NotFoundError."""
         async with self._locks.hold(name):
@@ -803,6 +888,7 @@ class Pool:
             self.backend.write(changed)
         return changed
 
+    @uses_disk
     async def device(self, name: str) -> tuple[int, int] | None:
         """Major and minor number of the volume's own block device, None while it has none.
 
@@ -817,26 +903,34 @@ class Pool:
         """Where the pool keeps a volume mounted independent of its use, None for nowhere."""
         return self.backend.home(volume)
 
+    @uses_disk
     async def volume_limit(self) -> int:
         """Maximum number of volumes in this pool (loop, mapper or namespace limits), 0 for unlimited."""
         return await self._run(self.backend.limit)
 
     async def places(self) -> Mapping[str, Path]:
         """Where the volumes in use are mounted, one path each, for condition_in()."""
-        return await self._run(self.backend.mounts.places, list(self.backend.records.volumes.values()))
+        return await self._release(self.backend.mounts.places, list(self.backend.records.volumes.values()))
 
     async def condition(self, name: str, path: Path | None = None) -> VolumeCondition:
         """Condition of a volume, and of its mount at path if one is given.
 
         Raises NotFoundError for an unknown volume. Problems of a known one are returned, not raised.
         """
-        return await self._run(self._condition, name, path)
+        try:
+            return await self._condition_of(name, path)
+        except DiskHangsError as why:
+            return VolumeCondition(abnormal=True, message=f"volume {name}: {why}")
+
+    @uses_disk
+    async def _condition_of(self, name: str, path: Path | None) -> VolumeCondition:
+        return await self._release(self._condition, name, path)
 
     async def condition_in(self, places: Mapping[str, Path], name: str) -> VolumeCondition:
         """As condition(), with the mount that places() found; one that was unmounted since then is no problem."""
         place = places.get(name)
         found = await self.condition(name, place)
-        if place is not None and found.abnormal and not await self._run(mount.is_mount, place):
+        if place is not None and found.abnormal and not await self._release(mount.is_mount, place):
             return await self.condition(name)
         return found
 

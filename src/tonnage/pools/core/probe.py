@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import Background
-from tonnage.errors import ExhaustedError, TonnageError
+from tonnage.errors import ExhaustedError, TonnageError, UnavailableError
 
 PoolFault = Callable[[str, str], None]
 """Called with the name of a pool and why it cannot write, "" when it can again."""
@@ -24,6 +24,10 @@ PATIENCE = 20.0
 """Seconds after which a write that has not ended counts as failed: the disk hangs."""
 _SOONEST, _LATEST = 1.0, 60.0
 _LEAVE = 1.0  # seconds
+
+
+class DiskHangsError(UnavailableError):
+    """A call has given up, as a write to its pool does not end. What it began may still be done."""
 
 
 class WriteProbe:
@@ -51,6 +55,10 @@ class WriteProbe:
                 f"pool {self._name!r} makes no volumes: it cannot write: {self.fault}; look at its disk (dmesg)"
             )
 
+    def hang(self) -> DiskHangsError:
+        """Return the error of a call that gives up."""
+        return DiskHangsError(f"pool {self._name!r} does not answer: {self.fault}; look at its disk (dmesg)")
+
     async def run_if_due(self) -> None:
         """Try to write, if the last try is long ago."""
         if not self.fault and self._clock.monotonic() >= self._tried + EVERY:
@@ -61,6 +69,8 @@ class WriteProbe:
 
         A caller that is cancelled, because its own time is over, leaves the try to its end.
         """
+        if self.hangs:
+            return
         if self._try is None or self._try.done():
             self._try = self._background.start(self._write_once())
         if self._verdict is None or self._verdict.done():

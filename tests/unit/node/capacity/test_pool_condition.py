@@ -19,7 +19,7 @@ from tonnage.errors import HostError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
 from tonnage.node.capacity.pool_condition import PoolFaults
-from tonnage.pools.core.probe import EVERY
+from tonnage.pools.core.probe import EVERY, WriteProbe
 from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.node import NODE, FakeNode, MakeNode
 from tonnage.testing.wait import Eventually
@@ -104,8 +104,9 @@ async def test_a_new_agent_tries_the_pools_before_it_says_that_they_are_well(
     pool.goes.clear()
     await pool.probe.run()
     await eventually(lambda: _is(kube, "True"))
-    pool.probe.fault = ""  # as a new process, which knows nothing yet
     await node.kill_agent()
+    former, pool.probe = pool.probe, WriteProbe("scratch", pool._probe_write, LoopClock())  # of a new process
+    pool.probe.changed = pool._writable_changed
     await node.start_agent()
     await asyncio.sleep(2 * EVERY)
     assert await _is(kube, "True")
@@ -117,6 +118,7 @@ async def test_a_new_agent_tries_the_pools_before_it_says_that_they_are_well(
     await node.start_agent()
     await eventually(lambda: _is(kube, "False"))
     assert len(writes) == 2
+    await former.close()
 
 
 async def test_a_node_that_is_registered_again_gets_it_again(
