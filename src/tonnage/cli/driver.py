@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import signal
 import socket
-import threading
 from pathlib import Path
 
 from tonnage import option
@@ -14,15 +13,16 @@ from tonnage.cli.output import Output
 from tonnage.node.config import driver as config_driver
 from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
-from tonnage.node.plain_driver import Serving, StandaloneDriver, leave, serve
+from tonnage.node.plain_driver import Serving, StandaloneDriver, serve
 from tonnage.observe import log as logs
 from tonnage.observe import trace
-from tonnage.observe.process import raise_file_limit, tune_allocator
+from tonnage.observe.process import end_tasks, leave_stuck, raise_file_limit, tune_allocator
 from tonnage.option import Values
 from tonnage.pools import config as pool_config
 from tonnage.pools import kinds
 from tonnage.pools.kind import PoolConfig
 
+_LEFT_SECONDS = 0.5
 POOL = "KIND[:WHERE][,key=value...]"
 
 
@@ -86,12 +86,6 @@ def prepare(options: argparse.Namespace, config: DriverConfig, service: str, *, 
     return None
 
 
-def leave_stuck() -> None:
-    """End the process if a thread would keep it."""
-    if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
-        leave(0)  # Python would wait for a thread that a dead disk holds
-
-
 def configured(options: argparse.Namespace) -> DriverConfig:
     """Return the command line over the file that it names. Raises InvalidError."""
     file = config_driver.load(options.config) if options.config else {}
@@ -110,6 +104,7 @@ async def serve_until_signal(driver: Serving, name: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     await serve(driver, ended, name=name)
+    await end_tasks(_LEFT_SECONDS)
 
 
 def show(findings: list[preflight.PreflightFinding]) -> int:

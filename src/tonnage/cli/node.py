@@ -23,6 +23,7 @@ from tonnage.node.config import node as config_node
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.config.node import NODE_FILE, NodeConfig
+from tonnage.observe.process import leave_stuck
 
 if TYPE_CHECKING:
     from tonnage.box.data_dir import DataFolder
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         await driver.serve_until_signal(NodeProcess(config, client, live=live), f"node={config.driver.node_name}")
 
     asyncio.run(serve())
-    driver.leave_stuck()
+    leave_stuck()
     return 0
 
 

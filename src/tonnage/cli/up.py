@@ -28,10 +28,11 @@ from tonnage.node.config.driver import DriverConfig
 from tonnage.node.config.node import NodeConfig
 from tonnage.node.inline.sources import compat_inlines
 from tonnage.observe import log as logs
-from tonnage.observe.process import raise_file_limit, tune_allocator
+from tonnage.observe.process import end_tasks, raise_file_limit, tune_allocator
 from tonnage.pools import kinds
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
+_STUCK_SECONDS = 1.0  # for work that a dead disk holds
 _READY = "\0ready\n"
 _FAILED = "\0failed "
 FLEXVOLUME = "flexvolume"
@@ -200,6 +201,7 @@ async def _serve(box: Box, plan_: BoxPlan, out: Output, *, detached: bool) -> in
         if not detached and ended.is_set():
             out.line(f"\nending: pods are stopped; {what_stays(plan_.settings)}")
         await box.stop()
+    await end_tasks(_STUCK_SECONDS)
     return 0
 
 

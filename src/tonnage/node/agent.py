@@ -179,8 +179,7 @@ class NodeDriver:
         """Stop serving and close the pools; volumes and mounts stay. Idempotent."""
         for endpoint in reversed(self._endpoints):
             await endpoint.stop()
-        for pool in reversed(self.pools):
-            await pool.close()
+        await asyncio.gather(*(pool.close() for pool in self.pools))  # one that hangs keeps no other
 
 
 class NodeAgent:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -23,14 +22,14 @@ from tonnage.node.config.driver import DriverConfig
 from tonnage.node.pool_reload import PoolChange
 from tonnage.observe import metrics
 from tonnage.observe.exporter import Address, Exporter
-from tonnage.observe.process import settle
+from tonnage.observe.process import leave, settle
 from tonnage.pools.core import status
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.core.probe import PoolFault
 from tonnage.pools.core.status import PoolStatus
 
 log = logging.getLogger(__name__)
-STOP_SECONDS = 1.8
+STOP_SECONDS = 4.0
 
 
 class StandaloneDriver:
@@ -118,8 +117,7 @@ class StandaloneDriver:
         await self._exporter.stop()
         await self._endpoint.stop()
         await self._openings.close()
-        for pool in reversed(self.pools):
-            await pool.close()
+        await asyncio.gather(*(pool.close() for pool in self.pools))  # one that hangs keeps no other
 
     async def measure(self) -> None:
         """Update the pools' gauges. A pool that cannot be read is reported as down."""
@@ -179,7 +177,7 @@ class Serving(Protocol):
 async def serve(driver: Serving, ended: asyncio.Event, *, name: str = "") -> None:
     """Run a driver until ended is set.
 
-    Returns within 2 s: it does not wait for calls that block on a dead disk.
+    Returns within 5 s: it does not wait for calls that block on a dead disk.
     """
     starting = asyncio.ensure_future(driver.start())
     waiting = asyncio.ensure_future(ended.wait())
@@ -204,12 +202,3 @@ async def _stop(driver: Serving, starting: asyncio.Future[None]) -> None:
     starting.cancel()
     await asyncio.wait([starting])
     await driver.stop()
-
-
-def leave(code: int) -> None:
-    """End the process at once; threads may be stuck in the kernel.
-
-    A start after a kill works as well as one after a clean stop.
-    """
-    logging.shutdown()
-    os._exit(code)

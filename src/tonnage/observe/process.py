@@ -1,4 +1,4 @@
-"""Tuning of long-running processes: malloc arenas, garbage collector, limit of open files."""
+"""Tuning of long-running processes: malloc arenas, garbage collector, limit of open files; and their end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import asyncio
 import ctypes
 import gc
 import itertools
+import logging
+import os
 import resource
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h
@@ -55,6 +59,37 @@ async def keep_trimmed(*, every: float = 60.0) -> None:
             gc.unfreeze()
         _freeze()
         _trim()
+
+
+async def end_tasks(seconds: float) -> None:
+    """Cancel and await all that is left on the event loop, as asyncio.run() does; end the process after `seconds`.
+
+    Work that a dead disk holds in a thread can be neither cancelled nor awaited. Call it once all else is closed.
+    """
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    threads = asyncio.get_running_loop().shutdown_default_executor()
+    ended = asyncio.gather(*left, threads, return_exceptions=True)
+    await asyncio.wait([ended], timeout=seconds)
+    if not ended.done():
+        leave(0)
+
+
+def leave_stuck() -> None:
+    """End the process if a thread would keep it."""
+    if any(thread is not threading.main_thread() and not thread.daemon for thread in threading.enumerate()):
+        leave(0)  # Python would wait for a thread that a dead disk holds
+
+
+def leave(code: int) -> None:
+    """End the process at once; threads may be stuck in the kernel.
+
+    A start after a kill works as well as one after a clean stop.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def _freeze() -> None:

@@ -218,9 +218,10 @@ class Calls:
         if self._holding:
             await asyncio.wait(self._holding, timeout=seconds)
 
-    async def close(self) -> None:
-        """Cancel what still runs. Idempotent."""
-        await self._background.close()
+    async def close(self, seconds: float | None = None) -> None:
+        """Cancel what still runs, and wait for its end, for so many seconds at most: a disk may hang. Idempotent."""
+        closing = asyncio.ensure_future(self._background.close())
+        await asyncio.wait([closing], timeout=seconds)
 
 
 def _nothing() -> None:

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 GRACE = 0.8
 """Seconds that stop() waits for calls under way."""
+LAST = 0.2
+"""Seconds that stop() waits for calls that it has cancelled."""
 _PAUSE = 1.0
 
 
@@ -97,7 +99,7 @@ class CsiServer:
             self._is_alone.clear()
             with suppress(TimeoutError):  # of a client that does not read its responses
                 await asyncio.wait_for(self._is_alone.wait(), GRACE)
-        await self.calls.close()
+        await self.calls.close(LAST)
 
     async def __aenter__(self) -> CsiServer:
         await self.start()
