@@ -27,6 +27,7 @@ from tonnage.api.quantity import from_bytes
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import DriverInfo, claim_uid
 from tonnage.csi.client.types import CreatedVolume
+from tonnage.csi.errors import CsiError
 from tonnage.errors import PreconditionError, TonnageError
 from tonnage.kube.client import Client, refer
 from tonnage.node.config.agent import AgentConfig
@@ -41,7 +42,8 @@ AGE = 60.0
 MOST = 10
 """Maximum number of volumes that one sweep deletes without being asked.
 
-A second limit is a fifth of the pool's bytes."""
+A second limit is a fifth of the pool's bytes, for volumes that a pod had. The others hold no data, and one that was
+made too late is often larger."""
 _RETRY = 60.0
 _CREATED = "tonnage.dev/created"
 _SHOWN = 5
@@ -68,6 +70,17 @@ class Verdict(Enum):
 
 _NEEDLESS = (Verdict.UNSENT, Verdict.LEFTOVER, Verdict.GONE)
 _ORPHANED = (Verdict.ORPHAN, Verdict.LEFTOVER, Verdict.GONE)
+
+
+class Proof(Enum):
+    """Why a needless volume may be deleted."""
+
+    UNUSED = "unused"
+    """By its record no pod ever had it."""
+    SEEN = "seen"
+    """An earlier state of the API server had its PV."""
+    UNKNOWN = "unknown"
+    """The driver does not say now whether a pod had it: a later sweep asks again."""
 
 
 @dataclass(frozen=True)
@@ -163,29 +176,36 @@ class Sweep:
     async def sweep(self, driver: DriverInfo) -> Findings:
         """Sweep one driver once. Idempotent.
 
-        Raises: ApiError, CsiError, Unavailable; it then judges no more volumes.
+        Raises: ApiError, Unavailable, CsiError of calls that are about all volumes; it then judges no more volumes. One
+        volume that the driver cannot delete now, as its disk hangs, stays until a later sweep, and stops no other.
         """
         found = Findings()
         if not driver.lists_volumes:
             return found
         listed = [v for v in await driver.client.list_volumes() if _is_here(v, driver)]
         known = await self._handles(driver) if listed else set()
-        leftovers = []
+        leftovers, used = [], []
         for volume in listed:
             if volume.id in known or names.flex_volume(names.flex_uid(volume.id)) in known:
                 continue
             verdict = await self._judge(volume, driver)
             found.again |= verdict is Verdict.YOUNG
-            if verdict in _NEEDLESS and await self._may_delete(volume, driver, verdict):
+            proof = await self._proof(volume, driver, verdict) if verdict in _NEEDLESS else None
+            found.again |= proof is Proof.UNKNOWN
+            if proof in (Proof.UNUSED, Proof.SEEN):
                 leftovers.append(volume)
-            elif verdict in _ORPHANED and not await self._has_pv(volume, driver):
+                used += [volume] if proof is Proof.SEEN else []
+            elif proof is None and verdict in _ORPHANED and not await self._has_pv(volume, driver):
                 found.orphans.append(Orphan(driver.name, volume.id, volume.size, _claim_of(volume)))
-        if await self._is_much(driver, listed, leftovers):
+        if len(leftovers) > MOST or await self._is_much(driver, listed, used):
             found.asked = [v.id for v in leftovers]
         else:
             for volume in leftovers:
-                if await self._remove(volume, driver):
-                    found.removed.append(volume.id)
+                try:
+                    found.removed += [volume.id] if await self._remove(volume, driver) else []
+                except CsiError as failure:
+                    log.warning("volume not deleted volume=%s reason=%s", volume.id, failure)
+                    found.again = True
         await self._tell(driver, found)
         return found
 
@@ -228,15 +248,17 @@ class Sweep:
         sent_here = claim.metadata.annotations.get(names.SELECTED_NODE) == self._scope.node
         return Verdict.WANTED if sent_here else Verdict.UNSENT
 
-    async def _may_delete(self, volume: CreatedVolume, driver: DriverInfo, verdict: Verdict) -> bool:
-        """Return whether a needless volume may be deleted: by its record, or by the API server's history."""
+    async def _proof(self, volume: CreatedVolume, driver: DriverInfo, verdict: Verdict) -> Proof | None:
+        """Return why a needless volume may be deleted, None where it may not."""
         try:
             if not await self._deletions.keeps_unused(driver, volume.id, copies=False):
-                return True
-            return verdict is Verdict.GONE and await self._history.has_seen(names.volume_name(claim_uid(volume)))
-        except PreconditionError as reason:
+                return Proof.UNUSED
+            if verdict is Verdict.GONE and await self._history.has_seen(names.volume_name(claim_uid(volume))):
+                return Proof.SEEN
+        except (PreconditionError, CsiError) as reason:
             log.warning("volume not deleted volume=%s reason=%s", volume.id, reason)
-            return False
+            return Proof.UNKNOWN if isinstance(reason, CsiError) else None
+        return None
 
     async def _has_pv(self, volume: CreatedVolume, driver: DriverInfo) -> bool:
         """Return whether its PV was written after all PVs were listed."""
@@ -247,16 +269,15 @@ class Sweep:
         return found is not None and driver.reaches(found)
 
     async def _is_much(
-        self, driver: DriverInfo, listed: Sequence[CreatedVolume], leftovers: Sequence[CreatedVolume]
+        self, driver: DriverInfo, listed: Sequence[CreatedVolume], used: Sequence[CreatedVolume]
     ) -> bool:
-        if len(leftovers) > MOST:
-            return True
-        for pool in {_pool_of(v.id, driver) for v in leftovers}:
+        """Return whether volumes that a pod had are a fifth of their pool."""
+        for pool in {_pool_of(v.id, driver) for v in used}:
             capacity = await driver.client.get_capacity({"pool": pool}) if driver.lists_capacity else None
             total = (capacity.available if capacity else 0) + sum(
                 v.size for v in listed if _pool_of(v.id, driver) == pool
             )
-            if 5 * sum(v.size for v in leftovers if _pool_of(v.id, driver) == pool) > total:
+            if 5 * sum(v.size for v in used if _pool_of(v.id, driver) == pool) > total:
                 return True
         return False
 

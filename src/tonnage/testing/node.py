@@ -51,7 +51,7 @@ class FakeNode:
         config = AgentConfig(self.name, endpoints=tuple(self.driver.endpoints), **{**usual, **options})
         agent = NodeAgent(self.client, config, faults=self.driver.faults, clock=LoopClock())
         self.driver.on_unstaged, self.driver.before_stage = agent.unstaged, agent.before_stage
-        self.driver.on_pool_fault = agent.tell_pool_fault
+        self.driver.on_pool_fault, self.driver.on_inline = agent.tell_pool_fault, agent.refresh
         self.agents.append(agent)
         self.tasks.append(asyncio.ensure_future(agent.run()))
         return agent

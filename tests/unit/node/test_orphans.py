@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from tests.hanging import HangingPool
 from tests.unit.node.conftest import AllEvents
 
 from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import ContentSource, VolumeCapability
+from tonnage.errors import UnavailableError
+from tonnage.node.orphans import AGE
 from tonnage.pools.base.record import STAGED
 from tonnage.testing.node import FakeNode, MakeNode
 from tonnage.testing.objects import MakeClaim, MakePod
@@ -209,13 +212,79 @@ async def test_a_volume_whose_pv_was_removed_by_force_is_an_orphan(
     assert await node.volumes() == [name]
 
 
-@pytest.mark.parametrize(("count", "size"), [(11, GIB // 64), (1, 3 * GIB)])
-async def test_a_sweep_of_much_stops_and_asks(
-    make_node: MakeNode, eventually: Eventually, all_events: AllEvents, count: int, size: int
+async def test_a_volume_that_is_made_when_its_claim_is_gone_is_deleted(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    """CreateVolume hangs until then."""
+    pool = HangingPool("scratch", 10 * GIB)
+    node = await make_node(pool=pool)
+    await make_claim("data", "8Gi", storageClassName="late")
+    pool.goes.clear()
+    await node.select("data")
+
+    async def has_left() -> bool:
+        return names.SELECTED_NODE not in (await node.claim("data")).metadata.annotations
+
+    await eventually(has_left)
+    await node.remove_claim("data")
+    pool.goes.set()
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
+    assert await node.volumes() == []
+
+
+async def test_a_large_volume_that_no_pod_had_stops_no_sweep(make_node: MakeNode, eventually: Eventually) -> None:
+    node = await make_node("10Gi")
+    await _left_behind(node, size=8 * GIB)
+    await _grown_up(node, eventually)
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
+    assert await node.volumes() == []
+
+
+async def test_a_volume_that_cannot_be_deleted_now_stops_no_other(
+    make_node: MakeNode, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = await make_node("10Gi")
+    first, _ = [await _left_behind(node, uid) for uid in ("u-1", "u-2")]
+    delete_unused = node.pool.delete_unused
+    hangs = [first]
+
+    async def delete(name: str, **how: Any) -> str:
+        if name in hangs:
+            raise UnavailableError("its disk does not answer")
+        return await delete_unused(name, **how)
+
+    monkeypatch.setattr(node.pool, "delete_unused", delete)
+
+    still: list[str]
+    for still in ([first], []):  # by the agent's own sweep, as no interval is configured
+        hangs[:] = still
+        await asyncio.sleep(2 * AGE)
+        assert await node.volumes() == still
+
+
+async def test_a_sweep_of_much_that_pods_had_stops_and_asks(
+    make_node: MakeNode, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await make_node("10Gi")
+    name = await _left_behind(node, size=3 * GIB)
+    await node.use(name)
+
+    async def has_seen(volume: str) -> bool:
+        return volume == name
+
+    monkeypatch.setattr(node.agents[0].history, "has_seen", has_seen)
+    await _grown_up(node, eventually)
+    found = await _sweep(node)
+    assert (found.asked, found.removed) == ([f"scratch/{name}"], [])
+    assert await node.volumes() == [name]
+
+
+async def test_a_sweep_of_many_stops_and_asks(
+    make_node: MakeNode, eventually: Eventually, all_events: AllEvents
+) -> None:
+    node, count = await make_node("10Gi"), 11
     for n in range(count):
-        await _left_behind(node, f"u-{n}", size=size)
+        await _left_behind(node, f"u-{n}", size=GIB // 64)
     await _grown_up(node, eventually)
     found = await _sweep(node)
     assert (len(found.asked), found.removed) == (count, [])

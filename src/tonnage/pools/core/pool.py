@@ -135,6 +135,8 @@ class Pool:
         """Work that uses the disk, also that whose caller has given up."""
         self._stuck: set[asyncio.Task[Any]] = set()
         """Work whose caller has given up."""
+        self._unwanted: set[str] = set()
+        """Volumes that may still be made, and whose callers know that they are not."""
         self.on_fault: PoolFault = lambda pool, why: None
         """Called when the pool cannot write, and when it can again. Set by the node."""
         self.restoring: Counter[str] = Counter()
@@ -289,9 +291,11 @@ class Pool:
             await self.probe.retry()  # it may have been for a moment, as without a free descriptor
             self.probe.check()
         self.check_stuck()
+        self._unwanted.discard(request.name)
         try:
-            return await self._watched(self._create_locked(request))
+            return await self._watched(self._create_wanted(request))
         except DiskHangsError:
+            self._unwanted.add(request.name)
             self.probe.check()
             raise
         except HostError:
@@ -300,16 +304,39 @@ class Pool:
                 self.probe.check()
             raise
 
-    async def _create_locked(self, request: VolumeRequest) -> PoolVolume:
+    async def _create_wanted(self, request: VolumeRequest) -> PoolVolume:
+        """Create a volume, and delete it again if its caller has given up meanwhile and has not repeated it."""
         async with self._locks.hold_all(request.name, *locks_of_source(request)):
+            was_there = request.name in self.backend.records.volumes
             try:
-                if (old := self.backend.records.volumes.get(request.name)) is not None and old.is_trash:
-                    await self._run(self._check_new, request)
-                    await self._delete_locked(request.name)
-                record = await self._evicting(lambda: self.backend.part(request.parameters), self._create, request)
+                return await self._create_locked(request)
             finally:
-                if request.source:
-                    self._erase()  # a copy may have left something
+                if request.name in self._unwanted:
+                    self._unwanted.discard(request.name)
+                    if not was_there:
+                        await self._undo(request.name)
+
+    async def _undo(self, name: str) -> None:
+        record = self.backend.records.volumes.get(name)
+        if record is None or record.use:
+            return
+        try:
+            await self._delete_locked(name)
+        except TonnageError as failure:  # a sweep finds it
+            log.warning("volume of a call that was given up stays pool=%s volume=%s error=%s", self.name, name, failure)
+        else:
+            log.info("deleted what=volume name=%s pool=%s proof=its call was given up, never staged", name, self.name)
+            self.on_capacity()
+
+    async def _create_locked(self, request: VolumeRequest) -> PoolVolume:
+        try:
+            if (old := self.backend.records.volumes.get(request.name)) is not None and old.is_trash:
+                await self._run(self._check_new, request)
+                await self._delete_locked(request.name)
+            record = await self._evicting(lambda: self.backend.part(request.parameters), self._create, request)
+        finally:
+            if request.source:
+                self._erase()  # a copy may have left something
         return self.backend.volume(record)
 
     def _create(self, request: VolumeRequest) -> VolumeRecord:

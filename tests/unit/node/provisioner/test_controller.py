@@ -314,8 +314,8 @@ async def test_a_claim_leaves_a_node_whose_disk_hangs_and_other_volumes_go_on(
         return await node.volumes() == [] and not node.agents[0].provisioner.busy
 
     await eventually(is_empty)
-    pool.goes.set()  # the volume is made at last
-    await eventually(lambda: node.publishes("6Gi", "6Gi"))
+    pool.goes.set()  # the volume is made at last, and deleted: nobody waits for it
+    await eventually(lambda: node.publishes("10Gi", "10Gi"))
     await node.select("new")
     await eventually(lambda: node.is_bound("new"))
     assert await node.volumes() == [(await node.claim("new")).spec.volume_name], "it is made once"

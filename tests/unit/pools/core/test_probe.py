@@ -301,6 +301,35 @@ async def test_each_call_gives_up_and_few_of_them_are_stuck(hanging: _Hanging, c
     assert await hanging.list() == []
 
 
+async def test_what_a_call_makes_that_has_given_up_is_deleted_unless_somebody_asks_again(hanging: _Hanging) -> None:
+    told = list[str]()
+    delete = hanging.backend.delete
+
+    def deleted(name: str) -> None:
+        told.append(name)
+        delete(name)
+
+    hanging.backend.delete = deleted  # type: ignore[method-assign]
+    await hanging.create(VolumeRequest("old", GIB))
+    hanging.goes.clear()
+    begun = [asyncio.ensure_future(hanging.settle(name)) for name in ("new", "wanted")]
+    assert all([await call is not None for call in begun])
+    hanging.probe.fault = ""  # else nobody would ask again
+    again = asyncio.ensure_future(hanging.settle("wanted"))
+    await asyncio.sleep(0)
+    hanging.goes.set()
+    assert await again is None
+    await asyncio.sleep(EVERY)
+    assert [volume.name for volume in await hanging.list()] == ["old", "wanted"]
+    assert told == ["new"]
+    hanging.goes.clear()
+    assert await hanging.settle("old") is not None
+    hanging.goes.set()
+    await asyncio.sleep(EVERY)
+    assert await hanging.settle("new") is None
+    assert told == ["new"], "what was there before stays"
+
+
 async def test_the_condition_of_a_volume_says_that_its_disk_hangs(hanging: _Hanging) -> None:
     await hanging.create(VolumeRequest("v", GIB))
     hanging.goes.clear()
