@@ -259,8 +259,8 @@ class NodeAgent:
         self.readings.want_all()
 
     async def before_stage(self, handle: str) -> None:
-        """See ApiHistory.before_use(). A volume's PersistentVolume has its name."""
-        await self.history.before_use(handle.rpartition("/")[2])
+        """See ApiHistory.before_use()."""
+        await self.history.before_use(handle)
 
     def unstaged(self, handle: str) -> None:
         """Check whether the pod of a volume that was unstaged has finished."""
