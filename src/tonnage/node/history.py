@@ -10,6 +10,9 @@ that has the mark, was deleted. So the file holds the volumes whose PersistentVo
 written, and again after that: the first shows that it is older than the mark, the second that it is of the same
 history, as the API server may be restored between the two.
 
+After an outage, the mark says whether the agent may go on: in another state of the API server it starts anew, as its
+informers hold objects of a history that is gone.
+
 A PersistentVolume that a person gives to another claim is marked at once, and before a pod gets its volume: in an older
 state it is Released, and its policy would delete what the other claim's pods wrote. A new Node has no mark: there, the
 file says which claims such PersistentVolumes have.
@@ -147,6 +150,17 @@ class ApiHistory:
                 self._ended = self._begun
             if self._outcome is not None:
                 raise self._outcome
+
+    async def continues(self) -> bool:
+        """Return whether the API server's state is known to have the last mark of this process. Reads the Node."""
+        try:
+            node = await find(self._client, NODES, self._node)
+            if node is not None and not self._is_known(node):
+                await self._load(again=True)  # another agent of this node may have written it
+            return node is not None and self._is_known(node)
+        except TonnageError as failure:
+            log.warning("API server's history not known node=%s error=%s", self._node, failure)
+            return False
 
     async def has_seen(self, volume: str) -> bool:
         """Return whether the API server's state is later than one that had this PersistentVolume. Raises as check()."""

@@ -13,14 +13,15 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from tests.restored import Backup, Front, Line
 
 from tonnage.aio.clock import LoopClock, VirtualLoop
 from tonnage.aio.tasks import Background, supervise
@@ -29,8 +30,6 @@ from tonnage.api.core import PersistentVolumeClaim
 from tonnage.api.kinds import Kind
 from tonnage.api.pods import Pod, claim_name
 from tonnage.box import bootstrap
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store, StoredObject
 from tonnage.box.control_plane import control_plane
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.local import local_client
@@ -41,7 +40,6 @@ from tonnage.errors import ApiError, UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.kube.transport import Request, Response, Transport
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
 from tonnage.pools.fake.backend import FakePool
@@ -61,42 +59,12 @@ STEPS = 40
 DAY = 86400.0
 
 
-@dataclass(frozen=True)
-class Backup:
-    """The objects of an API server."""
-
-    records: tuple[StoredObject, ...]
-    revision: int
-
-
-class Front:
-    """What clients connect to: the API server of the moment."""
-
-    def __init__(self) -> None:
-        self.server: ApiServer | None = None
-
-    async def request(self, request: Request) -> Response:
-        """See Transport."""
-        return await self._transport.request(request)
-
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """See Transport."""
-        return self._transport.stream(request)
-
-    async def close(self) -> None:
-        """See Transport."""
-
-    @property
-    def _transport(self) -> Transport:
-        assert self.server is not None
-        return self.server.transport()
-
-
 class Node:
     """A node's driver, which is never lost, and its agent, which is killed and started again."""
 
-    def __init__(self, name: str, client: Client, state: Path, clock: LoopClock) -> None:
-        self.name, self._client, self._state, self._clock = name, client, state, clock
+    def __init__(self, name: str, line: Line, state: Path, clock: LoopClock) -> None:
+        self.name, self.line, self._state, self._clock = name, line, state, clock
+        self._client = Client(line)
         self.pool = FakePool("scratch", 20 * GIB, directories=False, clock=clock)
         self.driver = Driver(
             name, {"scratch": self.pool}, Path(f"/simulated/{name}"), default_pool="scratch", clock=clock,
@@ -117,16 +85,14 @@ class Node:
         self._task = asyncio.ensure_future(supervise(f"agent {self.name}", self._run))
 
     async def _run(self) -> None:
-        went_back = False
         while True:
             cluster = (await self._client.get(kinds.NAMESPACES, "kube-system")).metadata.uid
             config = AgentConfig(
                 self.name, scope="label", capacity="exact", cluster_uid=cluster, poll=0, sweep_every=43200,
-                went_back=went_back, state=self._state,
+                state=self._state,
             )  # fmt: skip
             self._agent = NodeAgent(self._client, config, clients=[local_client(self.driver)], clock=self._clock)
             await self._agent.run()
-            went_back = True
 
     async def kill(self) -> None:
         """End the agent at whatever it waits for."""
@@ -158,15 +124,15 @@ class World:
     random: Random
     folder: Path
     clock: LoopClock = field(default_factory=LoopClock)
-    front: Front = field(default_factory=Front)
     data: dict[str, Written] = field(default_factory=dict)
     backups: list[Backup] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.client = Client(self.front)
-        self.nodes = {name: Node(name, self.client, self.folder / name, self.clock) for name in NODES}
+        self.front = Front(self.clock, self.random)
+        self.client = Client(self.front.line())
+        self.nodes = {name: Node(name, self.front.line(), self.folder / name, self.clock) for name in NODES}
         self._plane: Background | None = None
         self._ends: list[Callable[[], Awaitable[None]]] = []
 
@@ -175,7 +141,7 @@ class World:
     async def start(self) -> None:
         for node in self.nodes.values():
             (self.folder / node.name).mkdir()
-        await self.serve(None)
+        await self.front.restore(None)
         await self.make_objects()
         await self.start_controllers()
         for node in self.nodes.values():
@@ -186,19 +152,7 @@ class World:
         await self.stop_controllers()
         for node in self.nodes.values():
             await node.kill()
-        assert self.front.server is not None
-        await self.front.server.stop()
-
-    async def serve(self, backup: Backup | None) -> None:
-        """Another API server in place of this one."""
-        old, store = self.front.server, Store(extractor())
-        if backup is not None:
-            store._load(backup.records, backup.revision)
-        server = ApiServer(store, clock=self.clock, entropy=Random(self.random.random()))  # uids
-        await server.start()
-        self.front.server = server
-        if old is not None:
-            await old.stop()
+        await self.front.stop()
 
     async def make_objects(self) -> None:
         await bootstrap.ensure_drivers(self.client, [names.DRIVER])
@@ -384,23 +338,29 @@ class World:
     # What happens to clusters
 
     async def back_up(self) -> None:
-        assert self.front.server is not None
-        store = self.front.server.store
-        records = tuple(record for kind in store.collections() for record in store.records(kind))
-        self.backups.append(Backup(records, store.revision))
+        self.backups.append(self.front.back_up())
 
     async def restore(self) -> None:
         if self.backups:
-            await self.serve(self.random.choice(self.backups))
+            await self.front.restore(self.random.choice(self.backups))
+
+    async def restore_while_an_agent_is_away(self) -> None:
+        """Others write until the API server's version is past the one that it saw."""
+        line = self.nodes[self.random.choice(NODES)].line
+        line.cut()
+        await self.restore()
+        for number in range(self.random.choice((0, 300))):
+            await self._create(kinds.CONFIG_MAPS, {"metadata": {"name": f"others-{number}"}}, "default")
+        await asyncio.sleep(self.random.choice((0.1, 30)))
+        line.mend()
 
     async def lose_all(self) -> None:
         """The database is empty: another uid of kube-system, and the same names."""
-        await self.serve(None)
+        await self.front.restore(None)
         await self.make_objects()
 
     async def lose_some(self) -> None:
         """Objects vanish that no user deletes."""
-        assert self.front.server is not None
         store = self.front.server.store
         kind = self.random.choice(
             (kinds.VOLUMES, kinds.NODES, kinds.SNAPSHOT_CONTENTS, kinds.CAPACITIES, kinds.STORAGE_CLASSES)
@@ -467,7 +427,7 @@ class World:
 
 RULES: Mapping[str, int] = {
     "make_pod": 8, "delete_pod": 4, "delete_claim": 2, "reuse": 1, "make_snapshot": 2, "delete_snapshot": 1, "write": 6, "back_up": 3,
-    "restore": 2, "lose_all": 1, "lose_some": 2, "register_again": 2, "kill_agent": 2, "kill_controllers": 1,
+    "restore": 1, "restore_while_an_agent_is_away": 1, "lose_all": 1, "lose_some": 2, "register_again": 2, "kill_agent": 2, "kill_controllers": 1,
     "a_person_says_so": 1, "wait": 8, "jump": 1,
 }  # fmt: skip
 """Step -> how often it is taken, of all."""

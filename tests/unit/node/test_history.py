@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
+from tests.restored import Front
 from tests.unit.node.conftest import AllEvents
 
 from tonnage.aio.clock import LoopClock
@@ -19,8 +21,8 @@ from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.history import EVENT, EVERY, FILE
 from tonnage.observe import metrics
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakePod
+from tonnage.testing.node import FakeNode, MakeNode, fake_node
+from tonnage.testing.objects import MakeClaim, MakePod, Objects
 from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
@@ -482,3 +484,34 @@ async def test_a_volume_of_the_claim_that_it_was_made_for_costs_no_write(
     version = (await node.client.get(kinds.NODES, node.name)).metadata.resource_version
     await node.use(volume)
     assert (await node.client.get(kinds.NODES, node.name)).metadata.resource_version == version
+
+
+@pytest.mark.parametrize("restored", ["older", "without the Node", "with another Node", "not at all"])
+async def test_an_agent_ends_where_a_restored_server_has_passed_the_version_it_saw(
+    tmp_path_factory: pytest.TempPathFactory, eventually: Eventually, restored: str
+) -> None:
+    """It would go on watching from there, and keep what it saw of the other history."""
+    front = Front(LoopClock(), Random(1))
+    await front.restore(None)
+    line, client = front.line(), Client(front.line())
+    await client.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+    empty = front.back_up()
+    async with fake_node(Client(line), tmp_path_factory.mktemp("n")) as node:
+        await _marked(node, eventually)
+        backup = front.back_up()
+        objects = Objects(client)
+        await objects.storage_class("late", default=True)
+        await objects.claim("data", storageClassName="late")
+        await _bound(node, "data", eventually)
+        await asyncio.sleep(2 * EVERY)
+        line.cut()
+        if restored != "not at all":
+            await front.restore(backup if restored == "older" else empty)
+        if restored == "with another Node":
+            await client.create(kinds.NODES, {"metadata": {"name": node.name}})
+        for number in range(100):
+            await client.create(kinds.CONFIG_MAPS, {"metadata": {"name": f"new-{number}"}}, "default")
+        line.mend()
+        await asyncio.sleep(60)
+        assert node.tasks[-1].done() is (restored != "not at all")
+    await front.stop()
