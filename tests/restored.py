@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -118,13 +118,12 @@ async def _until(broken: asyncio.Future[Any], chunks: AsyncIterator[bytes]) -> A
         following: asyncio.Future[Any] = asyncio.ensure_future(anext(chunks))
         try:
             await asyncio.wait([following, broken], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not following.done():
-                following.cancel()
-                with suppress(asyncio.CancelledError):
-                    await following
-        if broken.done():
-            raise UnavailableError("connection reset by peer")
+            if broken.done():
+                raise UnavailableError("connection reset by peer")
+        except BaseException:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+            raise
         try:
             yield following.result()
         except StopAsyncIteration:
