@@ -11,6 +11,7 @@ What pools lose by themselves is the subject of tests/unit/pools and tests/confo
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ from tests.restored import Backup, Front, Line
 from tonnage.aio.clock import LoopClock, VirtualLoop
 from tonnage.aio.tasks import Background, supervise
 from tonnage.api import kinds, names
-from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import Kind
 from tonnage.api.pods import Pod, claim_name
 from tonnage.box import bootstrap
@@ -142,7 +143,7 @@ class World:
         for node in self.nodes.values():
             (self.folder / node.name).mkdir()
         await self.front.restore(None)
-        await self.make_objects()
+        await self.register_again()
         await self.start_controllers()
         for node in self.nodes.values():
             node.start()
@@ -163,8 +164,6 @@ class World:
             await self._create(kinds.STORAGE_CLASSES, {**body, "metadata": {"name": name}})
         snapshots = {"metadata": {"name": "snapshots"}, "driver": names.DRIVER, "deletionPolicy": "Delete"}
         await self._create(kinds.SNAPSHOT_CLASSES, snapshots)
-        for name in NODES:
-            await self.register(name)
 
     async def register(self, name: str) -> None:
         """As the kubelet of that node does."""
@@ -253,18 +252,17 @@ class World:
         for node in self.nodes.values():
             await node.kill()
         self.forget(claim.metadata.uid)
-        self.data.pop(claim.spec.volume_name, None)  # also what another claim wrote that a backup does not know
         with suppress(ApiError):
+            volume = await self.client.get(kinds.VOLUMES, claim.spec.volume_name)
+            self.data.pop(_made(volume), None)  # also what another claim wrote that a backup does not know
             for pod in await self.pods():
                 if claim.metadata.name in pod.claim_names():
                     await self.client.delete(kinds.PODS, pod.metadata.name, "default", grace_seconds=0)
             await self.client.delete(kinds.CLAIMS, claim.metadata.name, "default")
             await asyncio.sleep(40)
             await self.back_up()
-            name = claim.spec.volume_name
-            spec = {"claimRef": None, "persistentVolumeReclaimPolicy": "Retain"}
-            await self.client.patch(kinds.VOLUMES, name, {"spec": spec})
             self.made += 1
+            name = await self.random.choice((self._free, self._write_another))(claim.spec.volume_name)
             spec = bodies.claim_spec(claim.spec.storage_class_name or "", GIB) | {"volumeName": name}
             await self._create(kinds.CLAIMS, {"metadata": {"name": f"claim-{self.made}"}, "spec": spec}, "default")
             await self._pod_of([f"claim-{self.made}"])
@@ -273,6 +271,24 @@ class World:
             node.start()
         await asyncio.sleep(self.random.choice((0.01, 1, 60)))
         await self.write()
+
+    async def _free(self, name: str) -> str:
+        """A PersistentVolume that any claim may have."""
+        spec = {"claimRef": None, "persistentVolumeReclaimPolicy": "Retain"}
+        await self.client.patch(kinds.VOLUMES, name, {"spec": spec})
+        return name
+
+    async def _write_another(self, name: str) -> str:
+        """Another PersistentVolume of the same volume, with or without the first one."""
+        old = json.loads(await self.client.read(f"/api/v1/persistentvolumes/{name}"))["spec"]
+        kept = {"persistentVolumeReclaimPolicy": "Retain"}
+        await self.client.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}, "spec": kept})
+        if self.random.random() < 0.5:
+            await self.client.delete(kinds.VOLUMES, name)
+        made, left_out = f"mine-{self.made}", ("claimRef", "persistentVolumeReclaimPolicy")
+        spec = {key: value for key, value in old.items() if key not in left_out}
+        await self.client.create(kinds.VOLUMES, {"metadata": {"name": made}, "spec": {**spec, **kept}})
+        return made
 
     async def make_snapshot(self) -> None:
         claims = [claim.metadata.name for claim in await self.claims() if claim.status.phase == "Bound"]
@@ -294,6 +310,14 @@ class World:
     def forget(self, owner: str) -> None:
         """Its user deletes it: the data may go from now on."""
         self.data = {name: written for name, written in self.data.items() if written.owner != owner}
+
+    async def forget_gone_nodes(self) -> None:
+        """Pods of a node without a Node object are deleted by Kubernetes, and with them their ephemeral claims."""
+        present = {node.metadata.name for node in (await self.client.list(kinds.NODES)).items}
+        ended = {pod.metadata.uid for pod in await self.pods() if pod.spec.node_name not in {"", *present}}
+        for claim in await self.claims():
+            if ended & {owner.uid for owner in claim.metadata.owner_references}:
+                self.forget(claim.metadata.uid)
 
     # What kubelets and the snapshot controller do
 
@@ -368,13 +392,11 @@ class World:
         if records := store.records(kind.plural):
             victim = self.random.choice(records)
             await store.remove(victim.key, victim.decode(), victim.revision)
-            if kind is kinds.NODES:  # without it Kubernetes ends its pods: that is an order
-                await self.register(victim.key.name)
 
     async def register_again(self) -> None:
+        await self.make_objects()
         for name in NODES:
             await self.register(name)
-        await self.make_objects()
 
     async def kill_agent(self) -> None:
         node = self.nodes[self.random.choice(NODES)]
@@ -392,7 +414,7 @@ class World:
         living = {claim.metadata.uid for claim in await self.claims()}
         for volume in (await self.client.list(kinds.VOLUMES)).items:
             if volume.spec.claim_ref is not None and volume.spec.claim_ref.uid not in living:
-                self.data.pop(volume.metadata.name, None)
+                self.data.pop(_made(volume), None)
         for name in NODES:
             notes = {"metadata": {"annotations": {names.DELETIONS_STOPPED: None}}}
             with suppress(ApiError):
@@ -425,6 +447,11 @@ class World:
         return list((await self.client.list(kinds.PODS, "default")).items)
 
 
+def _made(volume: PersistentVolume) -> str:
+    """Name of a PersistentVolume's volume."""
+    return volume.spec.csi.volume_handle.rpartition("/")[2] if volume.spec.csi is not None else ""
+
+
 RULES: Mapping[str, int] = {
     "make_pod": 8, "delete_pod": 4, "delete_claim": 2, "reuse": 1, "make_snapshot": 2, "delete_snapshot": 1, "write": 6, "back_up": 3,
     "restore": 1, "restore_while_an_agent_is_away": 1, "lose_all": 1, "lose_some": 2, "register_again": 2, "kill_agent": 2, "kill_controllers": 1,
@@ -444,6 +471,7 @@ async def _live(seed: int, folder: Path) -> Counter[str]:
             world.told.append(step)
             counts[step] += 1
             await getattr(world, step)()
+            await world.forget_gone_nodes()
             await world.check()
         await world.register_again()
         await world.jump()
