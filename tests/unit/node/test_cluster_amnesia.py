@@ -2,10 +2,10 @@
 
 A small cluster with all of the box's controllers, its scheduler and two agents, in virtual time. Kubelets write into
 the volumes of pods. Users create and delete pods, claims and snapshots. At any moment the API server returns to a
-backup, loses all its objects or some, or belongs to another cluster; agents and controllers are killed at whatever they
+backup, loses all its objects or some, or belongs to another cluster; records of pools are lost, older or foreign; agents and controllers are killed at whatever they
 wait for; the clocks jump eight days. `--histories` says how many.
 
-What pools lose by themselves is the subject of tests/unit/pools and tests/conformance.
+What each kind of pool does with such records is the subject of tests/unit/pools and tests/conformance.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.forgetful import ForgetfulPool, foreign
 from tests.restored import Backup, Front, Line
 
 from tonnage.aio.clock import LoopClock, VirtualLoop
@@ -43,7 +44,7 @@ from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake.backend import FakePool
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.scheduler.scheduler import Scheduler
 from tonnage.simulate.cluster import bodies
 from tonnage.simulate.cluster.kubelets import Kubelets
@@ -61,12 +62,12 @@ DAY = 86400.0
 
 
 class Node:
-    """A node's driver, which is never lost, and its agent, which is killed and started again."""
+    """A node's driver, whose content is never lost, and its agent, which is killed and started again."""
 
     def __init__(self, name: str, line: Line, state: Path, clock: LoopClock) -> None:
         self.name, self.line, self._state, self._clock = name, line, state, clock
         self._client = Client(line)
-        self.pool = FakePool("scratch", 20 * GIB, directories=False, clock=clock)
+        self.pool = ForgetfulPool("scratch", 20 * GIB, clock=clock)
         self.driver = Driver(
             name, {"scratch": self.pool}, Path(f"/simulated/{name}"), default_pool="scratch", clock=clock,
             before_stage=self._before_stage,
@@ -74,6 +75,7 @@ class Node:
         self.kubelet: CsiClient = local_client(self.driver)
         self._task: asyncio.Task[None] | None = None
         self._agent: NodeAgent | None = None
+        self.earlier: list[dict[str, VolumeRecord]] = []
 
     async def _before_stage(self, handle: str) -> None:
         """The driver is in the agent's process: without the one there is no other."""
@@ -104,9 +106,7 @@ class Node:
 
     async def identities(self) -> dict[str, float]:
         """Volumes and snapshots of the pool -> when each was made: a new one under the same name has other bytes."""
-        records = self.pool.fake.records
-        found = {name: record.created for name, record in records.volumes.items()}
-        return found | {record.name: record.created for record in self.pool.fake.all_snapshots()}
+        return self.pool.fake.content | {record.name: record.created for record in self.pool.fake.all_snapshots()}
 
 
 @dataclass(frozen=True)
@@ -353,6 +353,7 @@ class World:
         made = (await self.nodes[node].identities()).get(name) if node in self.nodes else None
         if made is None:
             return False
+        self.nodes[node].pool.fake.used.add(name)
         known = self.data.get(name)
         is_first = name == names.volume_name(owner)  # a backup may be of the time before a person gave it away
         assert known is None or known.owner == owner or is_first, f"{name} of {known} was given to {owner}"
@@ -363,6 +364,12 @@ class World:
 
     async def back_up(self) -> None:
         self.backups.append(self.front.back_up())
+        self.keep_records()
+
+    def keep_records(self) -> None:
+        """Of each pool, as they are now."""
+        for node in self.nodes.values():
+            node.earlier.append(dict(node.pool.fake.records.volumes))
 
     async def restore(self) -> None:
         if self.backups:
@@ -397,6 +404,32 @@ class World:
         await self.make_objects()
         for name in NODES:
             await self.register(name)
+
+    async def forget_records(self) -> None:
+        """While a node's driver is down, records of its pool are lost, replaced by older ones, or by a stranger's."""
+        node = self.nodes[self.random.choice(NODES)]
+        await node.kill()
+        pool, how = node.pool.fake, self.random.choice(("lost", "all lost", "older", "foreign", "put back"))
+        records = dict(pool.records.volumes)
+        if how == "lost" and records:
+            del records[self.random.choice(sorted(records))]
+        elif how == "all lost":
+            records = {}
+        elif how == "older" and node.earlier:
+            records = self.random.choice(node.earlier)
+        elif how == "foreign":
+            records = {name: foreign(record) for name, record in records.items()}
+        elif how == "put back":
+            records = pool.newest
+        pool.put(records)
+        node.start()
+
+    async def put_records_back(self) -> None:
+        """As a person does who has copies."""
+        for node in self.nodes.values():
+            await node.kill()
+            node.pool.fake.put(node.pool.fake.newest)
+            node.start()
 
     async def kill_agent(self) -> None:
         node = self.nodes[self.random.choice(NODES)]
@@ -454,7 +487,7 @@ def _made(volume: PersistentVolume) -> str:
 
 RULES: Mapping[str, int] = {
     "make_pod": 8, "delete_pod": 4, "delete_claim": 2, "reuse": 1, "make_snapshot": 2, "delete_snapshot": 1, "write": 6, "back_up": 3,
-    "restore": 1, "restore_while_an_agent_is_away": 1, "lose_all": 1, "lose_some": 2, "register_again": 2, "kill_agent": 2, "kill_controllers": 1,
+    "restore": 1, "restore_while_an_agent_is_away": 1, "lose_all": 1, "lose_some": 2, "register_again": 2, "kill_agent": 2, "forget_records": 2, "put_records_back": 1, "kill_controllers": 1,
     "a_person_says_so": 1, "wait": 8, "jump": 1,
 }  # fmt: skip
 """Step -> how often it is taken, of all."""
@@ -474,6 +507,7 @@ async def _live(seed: int, folder: Path) -> Counter[str]:
             await world.forget_gone_nodes()
             await world.check()
         await world.register_again()
+        await world.put_records_back()
         await world.jump()
         await asyncio.sleep(700)  # each agent has swept
         await world.check()
