@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from tonnage.aio.backoff import Backoff
-from tonnage.aio.tasks import Background
+from tonnage.aio.tasks import Background, SharedRead
 from tonnage.api.kinds import Kind
 from tonnage.api.meta import KubeObject, ObjectMeta, version_number
 from tonnage.errors import ApiError, ApiGoneError, ApiUnreadableError, UnavailableError
@@ -30,8 +30,8 @@ class Informer(Generic[T]):
 
     A watch that ends is resumed from the last resourceVersion (bookmarks count); 410 Gone makes it list again; a lost
     connection is retried with back-off. A server may come back with an older state (a restored backup, another cluster
-    at this address). A resumed watch would then get no events, so it is listed again. The scope may be changed while it
-    runs.
+    at this address). A resumed watch would then get no events, or those of other objects, so it is listed again. The
+    scope may be changed while it runs.
 
     optional: the server may not have the kind, or not let us read it. It then counts as synced, with nothing in the
     cache, and is asked again each minute. Of several versions of the kind, it takes the newest that the server has.
@@ -70,8 +70,12 @@ class Informer(Generic[T]):
         """Why the last list failed, "" when it did not."""
         self._lost = False  # the server was unreachable, or rejected us, since its last event
         self._restored: list[Callable[[], None]] = []
+        self.continues: Callable[[], Awaitable[bool]] = _always
+        """Asked after an outage: whether the server's state continues the one that this process has seen.
+
+        The server's resourceVersion does not show it: after a restore, writes pass the one seen last."""
         self.on_rewind: Callable[[], None] = lambda: None
-        """Called when the server's state is older than the cache, before all is listed again."""
+        """Called when the server's state does not continue that of the cache, before all is listed again."""
         self.received = 0
         """Watch events received."""
         self.mine: Keep | None = None
@@ -129,7 +133,7 @@ class Informer(Generic[T]):
     async def _mirror(self) -> None:
         """Run one list if needed, and one watch. Returns when another is due."""
         try:
-            if self._lost and self._version:
+            if self._lost and self._latest:
                 await self._check_history()
             if not self._version:
                 await self._list()
@@ -164,10 +168,16 @@ class Informer(Generic[T]):
         await asyncio.sleep(_ABSENT_SECONDS)
 
     async def _check_history(self) -> None:
-        """Check that the server's history includes what the cache has seen."""
-        now = await self._client.revision(self.kind, self._scope["namespace"], fields=self._scope["fields"])
-        if self._went_back(now):
+        """Check that the server's history includes what the cache has seen; a list checks its version itself."""
+        if self._version and self._went_back(await self._revision()):
             self._version = ""
+        elif not await self.continues():
+            log.warning("API server has another history: all is listed again kind=%s", self.kind.plural)
+            self._version = ""
+            self.on_rewind()
+
+    async def _revision(self) -> str:
+        return await self._client.revision(self.kind, self._scope["namespace"], fields=self._scope["fields"])
 
     def _went_back(self, now: str) -> bool:
         """Whether the server's version is older than a version seen before; logs that."""
@@ -276,13 +286,24 @@ class Informer(Generic[T]):
         metrics.RECEIVED.labels(self.kind.plural, "other").inc(others + foreign)
 
 
-class Informers:
-    """Informers shared by the controllers of a process: one for each kind and scope."""
+async def _always() -> bool:
+    return True
 
-    def __init__(self, client: Client) -> None:
+
+class RewoundError(Exception):
+    """The API server's state does not continue the one that was seen."""
+
+
+class Informers:
+    """Informers shared by the controllers of a process: one for each kind and scope.
+
+    continues: see Informer.continues.
+    """
+
+    def __init__(self, client: Client, continues: Callable[[], Awaitable[bool]] = _always) -> None:
         self.client = client
-        self.on_rewind: Callable[[], None] = lambda: None
-        """See Informer.on_rewind: any of them."""
+        self._continues = SharedRead[None, bool](lambda _: continues())
+        self._rewound = asyncio.Event()
         self._informers: dict[tuple[str, str, str, str], Informer[Any]] = {}
         self._tasks: Background | None = None
 
@@ -296,7 +317,8 @@ class Informers:
         key = (kind.api_version + kind.plural, namespace, labels, fields)
         if key not in self._informers:
             informer = Informer(self.client, kind, namespace=namespace, labels=labels, fields=fields, optional=optional)
-            informer.on_rewind = lambda: self.on_rewind()
+            informer.on_rewind = self._rewound.set
+            informer.continues = partial(self._continues.get, None)
             self._informers[key] = informer
             if self._tasks is not None:
                 self._tasks.start(informer.run(), f"informer {kind.plural}")
@@ -317,6 +339,14 @@ class Informers:
         """The informers that have not listed yet, each with the reason if there is one."""
         waiting = [informer for informer in self._informers.values() if not informer.synced]
         return [f"{i.kind.plural} is not synced" + (f": {i.failure}" if i.failure else "") for i in waiting]
+
+    async def end_when_rewound(self) -> None:
+        """Raise RewoundError once the API server's state does not continue the one that was seen.
+
+        No observed object is valid then: the owner of these informers starts anew, as after a kill.
+        """
+        await self._rewound.wait()
+        raise RewoundError
 
     async def wait_synced(self) -> None:
         """Wait until every informer has listed once."""

@@ -6,6 +6,7 @@ A replica that is not leader watches nothing.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Protocol
@@ -17,10 +18,12 @@ from tonnage.aio.tasks import Background, supervise
 from tonnage.api import names
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kube.informer import Informers, RewoundError
 from tonnage.kube.lease import LeaderElection
 from tonnage.observe.exporter import Address, Exporter, parse_address
 from tonnage.option import Option
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -101,17 +104,23 @@ class ElectedProcess:
         await self._client.close()
 
     async def _lead(self) -> None:
-        """Run the loops until cancelled. They recover what a former leader left half done."""
-        informers = Informers(self._client)
+        """Run the loops until cancelled. They recover what a former leader left half done.
+
+        Returns when the API server's state does not continue the one that was seen: the next term sees it anew.
+        """
+        informers = Informers(self._client, self._election.continues)
         events = EventRecorder(self._client, self._name, host=self._config.identity, clock=self._clock)
         loops = self._loops(informers, events)
         informers.start()
         self._leads.set(1)
         try:
             async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(informers.end_when_rewound())
                 tasks.create_task(supervise("events", events.run))
                 for name, loop in loops.items():
                     tasks.create_task(supervise(name, loop.run))
+        except* RewoundError:
+            log.warning("leader starts anew lease=%s", self._name)
         finally:
             self._leads.set(0)
             await informers.close()

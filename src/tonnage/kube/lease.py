@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from tonnage.aio.clock import Clock, RealClock, rfc3339
 from tonnage.api.core import Lease
@@ -40,6 +41,7 @@ class LeaderElection:
         self._clock = clock or RealClock()
         self._seen: tuple[str, float] = ("", 0.0)  # resourceVersion, when we first saw it
         self._renewed = 0.0
+        self._written: list[str] = []  # renewTimes of the last renewal that succeeded, and of later ones that may have
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait to become leader, then run lead() until leadership is lost; repeat forever.
@@ -57,6 +59,15 @@ class LeaderElection:
                 await self._release()
                 raise
             log.warning("leadership lost lease=%s/%s", self._namespace, self._name)
+
+    async def continues(self) -> bool:
+        """Return whether the Lease is as this process left it: else the API server may be in another, older state."""
+        try:
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+        except (ApiError, UnavailableError) as failure:
+            log.warning("lease not read lease=%s error=%s", self._name, failure)
+            return False
+        return lease.spec.renew_time in self._written
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> None:
         work = asyncio.ensure_future(lead())
@@ -101,15 +112,20 @@ class LeaderElection:
         try:
             lease = await self._client.get(LEASES, self._name, self._namespace)
         except ApiNotFoundError:
-            body = {"metadata": {"name": self._name, "namespace": self._namespace}, "spec": self._spec(None)}
+            spec = self._spec(None)
+            body = {"metadata": {"name": self._name, "namespace": self._namespace}, "spec": spec}
             await self._client.create(LEASES, body, self._namespace)
+            self._written = [spec["renewTime"]]
             return True
         version = lease.metadata.resource_version
         if version != self._seen[0]:
             self._seen = (version, self._clock.monotonic())
         if lease.spec.holder_identity not in (None, "", self.identity) and not self._expired(lease):
             return False
-        lease = await patch_object(self._client, LEASES, lease, {"spec": self._spec(lease)})
+        spec = self._spec(lease)
+        self._written.append(spec["renewTime"])
+        lease = await patch_object(self._client, LEASES, lease, {"spec": spec})
+        self._written = [spec["renewTime"]]
         self._seen = (lease.metadata.resource_version, self._clock.monotonic())
         return True
 
@@ -117,9 +133,9 @@ class LeaderElection:
         duration = lease.spec.lease_duration_seconds or self._duration
         return self._clock.monotonic() - self._seen[1] > duration
 
-    def _spec(self, old: Lease | None) -> dict[str, object]:
+    def _spec(self, old: Lease | None) -> dict[str, Any]:
         now = rfc3339(self._clock.time(), micro=True)
-        spec: dict[str, object] = {
+        spec: dict[str, Any] = {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": max(1, round(self._duration)),
             "renewTime": now,

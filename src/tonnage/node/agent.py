@@ -36,7 +36,7 @@ from tonnage.csi.server.inflight import InFlight
 from tonnage.errors import ApiError, UnavailableError, UnsupportedError
 from tonnage.kube.client import Client, refer
 from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kube.informer import Informers, RewoundError
 from tonnage.node.attributes import AttributesModifier
 from tonnage.node.autogrow import Autogrow
 from tonnage.node.capacity.poller import ClassErrorEvents, Readings
@@ -63,10 +63,6 @@ from tonnage.pools.core.pool import Pool
 from tonnage.pools.core.probe import PoolFault
 
 log = logging.getLogger(__name__)
-
-
-class _RewoundError(Exception):
-    """The API server has returned to an older state."""
 
 
 class NodeDriver:
@@ -207,12 +203,10 @@ class NodeAgent:
         metrics.RESERVATIONS.count(self.ledger, config.node_name, lambda ledger: ledger.counts)
         self._clients = [*clients, *(CsiClient(path, timeout=STORAGE_TIMEOUT) for path in config.endpoints)]
         self._elsewhere = [CsiClient(path, timeout=STORAGE_TIMEOUT) for path in config.elsewhere]
-        self._informers = Informers(client)
+        self._informers = Informers(client, lambda: self.history.continues())
         self._events = EventRecorder(client, "tonnage-node", host=config.node_name, clock=self._clock)
         self._tasks: asyncio.Task[None] | None = None
         self._background = Background("agent")
-        self._rewound = asyncio.Event()
-        self._informers.on_rewind = self._rewound.set
         self._build(client, config)
         self.claim_scope = ClaimScope(client, self._informers, config, self._clock)
         self._taint = None
@@ -265,8 +259,8 @@ class NodeAgent:
         self.readings.want_all()
 
     async def before_stage(self, handle: str) -> None:
-        """See ApiHistory.before_use(). A volume's PersistentVolume has its name."""
-        await self.history.before_use(handle.rpartition("/")[2])
+        """See ApiHistory.before_use()."""
+        await self.history.before_use(handle)
 
     def unstaged(self, handle: str) -> None:
         """Check whether the pod of a volume that was unstaged has finished."""
@@ -322,8 +316,8 @@ class NodeAgent:
     async def run(self) -> None:
         """Work until stop() or cancellation; volumes stay as they are.
 
-        Returns when the API server has returned to an older state or is another cluster. No observed object or
-        reservation is valid then, so a new agent must start as after a kill.
+        Returns when the API server has returned to another state than the one seen, or is another cluster. No observed
+        object or reservation is valid then, so a new agent must start as after a kill.
         """
         self._tasks = asyncio.current_task()
         try:
@@ -331,7 +325,7 @@ class NodeAgent:
             self._informers.start()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(supervise("events", self._events.run))
-                tasks.create_task(self._end_when_rewound())
+                tasks.create_task(self._informers.end_when_rewound())
                 tasks.create_task(self._attach_all())
                 tasks.create_task(supervise("claim_scope", self.claim_scope.run))
                 if self._taint is not None:
@@ -352,17 +346,13 @@ class NodeAgent:
                 tasks.create_task(supervise("publication", self.publication.run))
                 tasks.create_task(supervise("capacity", self.capacity.run))
                 tasks.create_task(supervise("sweep", self.sweep.run))
-        except* _RewoundError:
+        except* RewoundError:
             log.warning("agent restarts its controllers node=%s", self.scope.node)
         finally:
             await self._background.close()
             await self._informers.close()
             for csi in (*self._clients, *self._elsewhere):
                 csi.close()
-
-    async def _end_when_rewound(self) -> None:
-        await self._rewound.wait()
-        raise _RewoundError
 
     async def stop(self) -> None:
         """End run() and wait for it. Idempotent."""

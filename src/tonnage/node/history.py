@@ -10,6 +10,9 @@ that has the mark, was deleted. So the file holds the volumes whose PersistentVo
 written, and again after that: the first shows that it is older than the mark, the second that it is of the same
 history, as the API server may be restored between the two.
 
+After an outage, the mark says whether the agent may go on: in another state of the API server it starts anew, as its
+informers hold objects of a history that is gone.
+
 A PersistentVolume that a person gives to another claim is marked at once, and before a pod gets its volume: in an older
 state it is Released, and its policy would delete what the other claim's pods wrote. A new Node has no mark: there, the
 file says which claims such PersistentVolumes have.
@@ -24,7 +27,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,6 +38,7 @@ from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import Node, PersistentVolume
 from tonnage.api.kinds import NODES, VOLUMES
+from tonnage.api.matching import driver_volume
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import NodeScope
 from tonnage.errors import ApiError, PreconditionError, TonnageError, UnavailableError, host_errors
@@ -59,9 +63,9 @@ SOON, EVERY = 30.0, 600.0
 class _Seen(msgspec.Struct, frozen=True):
     """The file. node: uid of the Node object. mark: what its annotation is, or former while the mark is not confirmed.
 
-    volumes: PersistentVolumes that were there when the mark was written, see _proofs(). given: those that have another
-    claim than they were made for; other marks do not end that. stopped: why nothing may be deleted, "" otherwise.
-    former_nodes: uids of Node objects of before: one that returns is of an older state.
+    volumes: PersistentVolumes that were there when the mark was written, see _proofs(). given: volumes that have
+    another claim than they were made for; other marks do not end that. stopped: why nothing may be deleted, ""
+    otherwise. former_nodes: uids of Node objects of before: one that returns is of an older state.
     """
 
     node: str
@@ -147,27 +151,52 @@ class ApiHistory:
             if self._outcome is not None:
                 raise self._outcome
 
+    async def continues(self) -> bool:
+        """Return whether the API server's state is known to have the last mark of this process. Reads the Node."""
+        try:
+            node = await find(self._client, NODES, self._node)
+            if node is not None and not self._is_known(node):
+                await self._load(again=True)  # another agent of this node may have written it
+            return node is not None and self._is_known(node)
+        except TonnageError as failure:
+            log.warning("API server's history not known node=%s error=%s", self._node, failure)
+            return False
+
     async def has_seen(self, volume: str) -> bool:
         """Return whether the API server's state is later than one that had this PersistentVolume. Raises as check()."""
         await self.check()
         return self._seen is not None and self._seen.confirmed and volume in self._seen.volumes
 
-    async def before_use(self, volume: str) -> None:
-        """Before a pod gets a volume: mark its PersistentVolume first, if it has another claim than it was made for.
+    async def before_use(self, handle: str) -> None:
+        """Before a pod gets the volume of that id: mark it first, if it has another claim than it was made for.
 
-        Else what the pod writes would be deleted in an older state that has the PersistentVolume Released. Idempotent.
+        Else what the pod writes would be deleted in an older state that has its PersistentVolume Released. Idempotent.
         Raises ApiError, UnavailableError; HostError where the file cannot be written.
         """
-        found = await find(self._client, VOLUMES, volume)  # the watch may not show yet whom it was given to
-        if found is None or len(proofs := _proofs(found)) == 1 or not self._scope.has_volume(found.metadata):
+        proofs = {proof for volume in await self._users(handle) for proof in _proofs(volume)}
+        if not _given(proofs):
             return
         try:
             await self.check()
         except PreconditionError:
             return  # nothing is deleted, and what ends that is a new mark
         await self._renew(proofs)
-        if self._may_mark and self._seen is not None and not set(proofs) <= set(self._seen.volumes):
-            raise UnavailableError(f"PersistentVolume {volume}: that it has another claim is not marked yet")
+        if self._may_mark and self._seen is not None and not proofs <= set(self._seen.volumes):
+            raise UnavailableError(f"volume {handle}: that it has another claim is not marked yet")
+
+    async def _users(self, handle: str) -> Sequence[PersistentVolume]:
+        """Return the PersistentVolumes that pods may have the volume by. A person may have given one any name.
+
+        They are read live: the watch may not show yet whom they were given to. Raises ApiError, UnavailableError.
+        """
+        if names.flex_uid(handle):
+            return ()  # it was made for one PersistentVolume, whatever claim that has
+        seen = [volume.metadata.name for volume in self._volumes if _has_handle(volume, handle)]
+        for name in seen or [handle.rpartition("/")[2]]:
+            found = await find(self._client, VOLUMES, name)
+            if found is not None and _has_handle(found, handle) and found.status.phase == "Bound":
+                return (found,)
+        return [volume for volume in (await self._client.list(VOLUMES)).items if _has_handle(volume, handle)]
 
     def _volume_changed(self, _old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         proofs = _proofs(new) if new is not None else []
@@ -218,12 +247,16 @@ class ApiHistory:
             await self._save(msgspec.structs.replace(seen, confirmed=True))
 
     async def _taken_back(self, seen: _Seen) -> str:
-        """Return which PersistentVolume has not got the claim that the file says, "" for none. Raises ApiError."""
-        claims = dict(given.split(" ", 1) for given in seen.given)
-        for volume in await self._listed() if claims else ():
-            name, ref = volume.metadata.name, volume.spec.claim_ref
-            if name in claims and (ref is None or ref.uid != claims[name]):
-                return f"PersistentVolume {name} is not of the claim with uid {claims[name]}, as it was since"
+        """Return which volume has not got the claim that the file says, "" for none. Raises ApiError."""
+        if not seen.given:
+            return ""
+        listed = await self._listed(seen.given)
+        lost = set(seen.given) - {proof for volume in listed for proof in _proofs(volume)}
+        claims = dict(given.split(" ", 1) for given in sorted(lost))
+        for volume in listed:
+            if uid := claims.get(_made(volume), ""):
+                name = volume.metadata.name
+                return f"PersistentVolume {name} has a volume of the claim with uid {uid}, which has no volume now"
         return ""
 
     async def _stop(self, node: Node, why: str) -> None:
@@ -256,14 +289,20 @@ class ApiHistory:
             log.warning("cannot notice an older state of the API server node=%s error=%s", self._node, failure)
             return
         if (before or given) and not stopped:
-            present = {proof for volume in await self._listed() for proof in _proofs(volume)}
-            volumes, given = sorted(present & set(before)), sorted(proof for proof in present if " " in proof)
+            listed = await self._listed(_given([*before, *given]))
+            present = {proof for volume in listed for proof in _proofs(volume)}
+            volumes, given = sorted(present & set(before)), sorted(_given(present))
             seen = msgspec.structs.replace(seen, volumes=volumes, given=given)
         await self._save(msgspec.structs.replace(seen, confirmed=True))
         metrics.WENT_BACK.labels(self._node).set(1 if stopped else 0)
 
-    async def _listed(self) -> Sequence[PersistentVolume]:
-        return (await self._client.list(VOLUMES, labels=self._scope.selector)).items
+    async def _listed(self, given: Collection[str]) -> Sequence[PersistentVolume]:
+        """Return this node's PersistentVolumes, and those of these volumes that have not got its label (yet)."""
+        listed = (await self._client.list(VOLUMES, labels=self._scope.selector)).items
+        if set(given) <= {proof for volume in listed for proof in _proofs(volume)}:
+            return listed
+        everywhere = (await self._client.list(VOLUMES)).items
+        return [v for v in everywhere if self._scope.has_volume(v.metadata) or set(given) & set(_proofs(v))]
 
     async def _load(self, *, again: bool = False) -> None:
         if self._state is not None and (again or not self._loaded):
@@ -277,11 +316,27 @@ class ApiHistory:
 
 
 def _proofs(volume: PersistentVolume) -> list[str]:
-    """What the file has of a PersistentVolume: its name; also the uid of a claim that it was not made for."""
+    """What the file has of a PersistentVolume: its name; also its volume, with a claim that this was not made for."""
     name, ref = volume.metadata.name, volume.spec.claim_ref
-    if ref is None or not ref.uid or names.volume_name(ref.uid) == name:
+    if ref is None or not ref.uid or names.volume_name(ref.uid) == _made(volume):
         return [name]
-    return [name, f"{name} {ref.uid}"]
+    return [name, f"{_made(volume)} {ref.uid}"]
+
+
+def _given(proofs: Iterable[str]) -> list[str]:
+    """Those of volumes that have another claim than they were made for."""
+    return [proof for proof in proofs if " " in proof]
+
+
+def _made(volume: PersistentVolume) -> str:
+    """Name of the volume, which its first PersistentVolume has too."""
+    found = driver_volume(volume)
+    return found[1].rpartition("/")[2] if found is not None else volume.metadata.name
+
+
+def _has_handle(volume: PersistentVolume, handle: str) -> bool:
+    found = driver_volume(volume)
+    return found is not None and found[1] == handle
 
 
 def _is_unmarked(node: Node, seen: _Seen) -> bool:

@@ -120,7 +120,7 @@ class Sweep:
         self._client, self._events, self._clock = node.client, node.events, node.clock
         self._scope, self._drivers = node.scope, node.drivers
         self._readings, self._provisioner = node.readings, provisioner
-        self._every, self._went_back = config.sweep_every, config.went_back
+        self._every = config.sweep_every
         self._wanted = asyncio.Event()
         self._found: dict[str, Findings] = {}
         self._drivers.on_add(lambda _: self.want())
@@ -240,7 +240,7 @@ class Sweep:
         claim = await read_claim(self._client, namespace, name, names.volume_name(claim_uid(volume)))
         goes_with_pod = record.get(names.PARAM_EPHEMERAL) == "true" and record.get(names.PARAM_RECLAIM) == "Delete"
         if claim is None:
-            return Verdict.GONE if goes_with_pod and not self._went_back else Verdict.ORPHAN
+            return Verdict.GONE if goes_with_pod else Verdict.ORPHAN
         if claim.spec.volume_name:
             # Bound on another node: this one was made too late. Otherwise its PV was deleted by force.
             found = await find(self._client, VOLUMES, claim.spec.volume_name) if goes_with_pod else None

@@ -120,17 +120,15 @@ class NodeProcess:
 
         Volumes' records hold that uid.
         """
-        config = self.config.agent
         while True:
             system = await self._insist(lambda: self._client.get(NAMESPACES, "kube-system"))
-            config = replace(config, cluster_uid=system.metadata.uid)
+            config = replace(self.config.agent, cluster_uid=system.metadata.uid)
             clients, faults = [self.driver.client()], self.driver.faults
             self.agent = NodeAgent(self._client, config, clients=clients, faults=faults, clock=self._clock)
             self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
             self.driver.on_unstaged, self.driver.on_pool_fault = self.agent.unstaged, self.agent.tell_pool_fault
             self.driver.before_stage = self.agent.before_stage
             await self.agent.run()
-            config = replace(self.config.agent, went_back=True)
 
     async def _insist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:
         backoff = Backoff(initial=0.2, maximum=10.0)

@@ -14,7 +14,7 @@ from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.errors import UnavailableError
 from tonnage.kube import informer as informer_module
 from tonnage.kube.client import Client
-from tonnage.kube.informer import Informer, Informers
+from tonnage.kube.informer import Informer, Informers, RewoundError
 from tonnage.kube.transport import Request, Response, Transport
 
 
@@ -253,10 +253,11 @@ async def test_an_answer_that_is_no_event_is_watched_anew(garbled: bytes, caplog
 
 
 class Restored:
-    """A server that dies during the first watch and comes back with what it had before."""
+    """A server that dies during the first watch and comes back with what it had before, or has by now."""
 
-    def __init__(self) -> None:
-        self.version, self.lists, self.watched = 100, 0, list[str]()
+    def __init__(self, before: int = 100, after: int = 40) -> None:
+        self.version, self.lists, self.watched = before, 0, list[str]()
+        self._after = after
 
     async def request(self, request: Request) -> Response:
         self.lists += request.query.get("limit") != "1"
@@ -269,7 +270,7 @@ class Restored:
 
     async def _lines(self) -> AsyncIterator[bytes]:
         if len(self.watched) == 1:
-            self.version = 40
+            self.version = self._after
             raise UnavailableError("gone")
         if len(self.watched) == 2:
             raise UnavailableError("gone again, but with all that it had")
@@ -283,8 +284,8 @@ class Restored:
 async def test_a_server_that_went_back_is_listed_again_and_a_lost_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
     restored = Restored()
     informers = Informers(Client(restored))
-    rewound, answers = list[int](), list[int]()
-    informers.on_rewind = lambda: rewound.append(restored.version)
+    answers = list[int]()
+    rewound = asyncio.ensure_future(informers.end_when_rewound())
     informer = informers.of(PODS)
     informer.on_restored(lambda: answers.append(len(restored.watched)))
     informers.start()
@@ -295,9 +296,35 @@ async def test_a_server_that_went_back_is_listed_again_and_a_lost_one_is_not(cap
 
     assert restored.watched == ["100", "40", "40"]
     assert restored.lists == 2
-    assert rewound == [40]
+    with pytest.raises(RewoundError):
+        await rewound
     assert answers == [2, 3]
     assert caplog.text.count("API server went back") == 1
+    await informers.close()
+
+
+@pytest.mark.parametrize("same", [True, False])
+async def test_another_history_is_listed_though_its_version_has_passed_the_one_seen_last(*, same: bool) -> None:
+    restored, asked = Restored(before=100, after=200), 0
+
+    async def continues() -> bool:
+        nonlocal asked
+        asked += 1
+        return same
+
+    informers = Informers(Client(restored), continues)
+    rewound = asyncio.ensure_future(informers.end_when_rewound())
+    informers.of(PODS)
+    informers.start()
+    async with asyncio.timeout(60):
+        while len(restored.watched) < 3:
+            await asyncio.sleep(0.01)
+    assert restored.watched == (["100", "100", "100"] if same else ["100", "200", "200"])
+    assert restored.lists == (1 if same else 3)
+    assert asked == 2
+    assert rewound.done() is not same
+    rewound.cancel()
+    await asyncio.gather(rewound, return_exceptions=True)
     await informers.close()
 
 

@@ -4,14 +4,75 @@ from __future__ import annotations
 
 import asyncio
 import urllib.request
+from random import Random
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
+from tests.restored import Front
 
+from tonnage.aio.clock import LoopClock
+from tonnage.api.kinds import CONFIG_MAPS
 from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.kube.client import Client
+from tonnage.kube.events import EventRecorder
+from tonnage.kube.informer import Informers
 from tonnage.kube.leader_process import ElectedProcess, ReplicaConfig
 from tonnage.observe.exporter import Address
+
+
+class _Watcher:
+    """A loop that watches, and shows which ConfigMaps its term sees."""
+
+    def __init__(self, informers: Informers) -> None:
+        self.seen = informers.of(CONFIG_MAPS, namespace="default").cache
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.virtual_time
+async def test_a_leader_starts_anew_where_a_restored_server_has_passed_the_version_it_saw() -> None:
+    front = Front(LoopClock(), Random(1))
+    await front.restore(None)
+    line, other = front.line(), Client(front.line())
+    terms: list[_Watcher] = []
+
+    def loops(informers: Informers, _events: EventRecorder) -> dict[str, _Watcher]:
+        terms.append(_Watcher(informers))
+        return {"watcher": terms[-1]}
+
+    async def make(name: str, **data: str) -> None:
+        await other.create(CONFIG_MAPS, {"metadata": {"name": name}, "data": data}, "default")
+
+    async def seen(*names: str) -> None:
+        async with asyncio.timeout(600):
+            while not terms or {one.metadata.name for one in terms[-1].seen} != set(names):
+                await asyncio.sleep(1)
+
+    leads = Gauge("leads_after_restore", "1 for the leader", registry=CollectorRegistry())
+    config = ReplicaConfig("a", "default")
+    process = ElectedProcess(config, Client(line), loops, name="lease", leads=leads, clock=LoopClock())
+    await process.start()
+    await make("old")
+    await seen("old")
+    backup = front.back_up()
+    await make("forgotten")
+    await asyncio.sleep(20)
+    await seen("old", "forgotten")
+    line.cut()
+    line.mend()
+    await asyncio.sleep(20)
+    assert len(terms) == 1, "an outage alone is no other history"
+    line.cut()
+    await front.restore(backup)
+    for number in range(50):
+        await make(f"new-{number}")
+    line.mend()
+    await asyncio.sleep(3)
+    await seen("old", *(f"new-{number}" for number in range(50)))
+    assert len(terms) == 2
+    await process.stop()
+    await front.stop()
 
 
 class _Loop:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from tonnage.api.kinds import LEASES
 from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.errors import UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.lease import LeaderElection
 
@@ -62,3 +66,37 @@ async def test_a_silent_leader_is_followed_after_the_duration(server: ApiServer)
     assert (await client.get(LEASES, "lock", "default")).spec.lease_transitions == 5
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_a_lease_that_is_not_as_it_was_written_last_shows_another_history(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renewal of which the answer was lost may be there, or not."""
+    client = Client(server.transport())
+    held = LeaderElection(client, "default", "lock", "a", duration=1.0, renew_every=0.05)
+    assert not await held.continues(), "it has not been there yet"
+    assert await held._try()
+    assert await held.continues()
+    first = await client.get(LEASES, "lock", "default")
+    assert await held._try()
+    assert await held.continues()
+    patch = client.patch
+
+    async def lost(*args: Any, **options: Any) -> Any:
+        await patch(*args, **options)
+        raise UnavailableError("the answer is lost")
+
+    monkeypatch.setattr(client, "patch", lost)
+    assert not await held._try()
+    assert await held.continues(), "written"
+
+    async def refused(*_args: Any, **_options: Any) -> Any:
+        raise UnavailableError("connection refused")
+
+    monkeypatch.setattr(client, "patch", refused)
+    assert not await held._try()
+    assert await held.continues(), "not written"
+    await patch(LEASES, "lock", {"spec": {"renewTime": first.spec.renew_time}}, "default")
+    assert not await held.continues()
+    await client.delete(LEASES, "lock", "default")
+    assert not await held.continues()

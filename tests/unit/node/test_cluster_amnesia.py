@@ -2,35 +2,36 @@
 
 A small cluster with all of the box's controllers, its scheduler and two agents, in virtual time. Kubelets write into
 the volumes of pods. Users create and delete pods, claims and snapshots. At any moment the API server returns to a
-backup, loses all its objects or some, or belongs to another cluster; agents and controllers are killed at whatever they
+backup, loses all its objects or some, or belongs to another cluster; records of pools are lost, older or foreign; agents and controllers are killed at whatever they
 wait for; the clocks jump eight days. `--histories` says how many.
 
-What pools lose by themselves is the subject of tests/unit/pools and tests/conformance.
+What each kind of pool does with such records is the subject of tests/unit/pools and tests/conformance.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from tests.forgetful import ForgetfulPool, foreign
+from tests.restored import Backup, Front, Line
 
 from tonnage.aio.clock import LoopClock, VirtualLoop
 from tonnage.aio.tasks import Background, supervise
 from tonnage.api import kinds, names
-from tonnage.api.core import PersistentVolumeClaim
+from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.kinds import Kind
 from tonnage.api.pods import Pod, claim_name
 from tonnage.box import bootstrap
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store, StoredObject
 from tonnage.box.control_plane import control_plane
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.local import local_client
@@ -41,10 +42,9 @@ from tonnage.errors import ApiError, UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.events import EventRecorder
 from tonnage.kube.informer import Informers
-from tonnage.kube.transport import Request, Response, Transport
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake.backend import FakePool
+from tonnage.pools.base.record import VolumeRecord
 from tonnage.scheduler.scheduler import Scheduler
 from tonnage.simulate.cluster import bodies
 from tonnage.simulate.cluster.kubelets import Kubelets
@@ -61,43 +61,13 @@ STEPS = 40
 DAY = 86400.0
 
 
-@dataclass(frozen=True)
-class Backup:
-    """The objects of an API server."""
-
-    records: tuple[StoredObject, ...]
-    revision: int
-
-
-class Front:
-    """What clients connect to: the API server of the moment."""
-
-    def __init__(self) -> None:
-        self.server: ApiServer | None = None
-
-    async def request(self, request: Request) -> Response:
-        """See Transport."""
-        return await self._transport.request(request)
-
-    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """See Transport."""
-        return self._transport.stream(request)
-
-    async def close(self) -> None:
-        """See Transport."""
-
-    @property
-    def _transport(self) -> Transport:
-        assert self.server is not None
-        return self.server.transport()
-
-
 class Node:
-    """A node's driver, which is never lost, and its agent, which is killed and started again."""
+    """A node's driver, whose content is never lost, and its agent, which is killed and started again."""
 
-    def __init__(self, name: str, client: Client, state: Path, clock: LoopClock) -> None:
-        self.name, self._client, self._state, self._clock = name, client, state, clock
-        self.pool = FakePool("scratch", 20 * GIB, directories=False, clock=clock)
+    def __init__(self, name: str, line: Line, state: Path, clock: LoopClock) -> None:
+        self.name, self.line, self._state, self._clock = name, line, state, clock
+        self._client = Client(line)
+        self.pool = ForgetfulPool("scratch", 20 * GIB, clock=clock)
         self.driver = Driver(
             name, {"scratch": self.pool}, Path(f"/simulated/{name}"), default_pool="scratch", clock=clock,
             before_stage=self._before_stage,
@@ -105,6 +75,7 @@ class Node:
         self.kubelet: CsiClient = local_client(self.driver)
         self._task: asyncio.Task[None] | None = None
         self._agent: NodeAgent | None = None
+        self.earlier: list[dict[str, VolumeRecord]] = []
 
     async def _before_stage(self, handle: str) -> None:
         """The driver is in the agent's process: without the one there is no other."""
@@ -117,16 +88,14 @@ class Node:
         self._task = asyncio.ensure_future(supervise(f"agent {self.name}", self._run))
 
     async def _run(self) -> None:
-        went_back = False
         while True:
             cluster = (await self._client.get(kinds.NAMESPACES, "kube-system")).metadata.uid
             config = AgentConfig(
                 self.name, scope="label", capacity="exact", cluster_uid=cluster, poll=0, sweep_every=43200,
-                went_back=went_back, state=self._state,
+                state=self._state,
             )  # fmt: skip
             self._agent = NodeAgent(self._client, config, clients=[local_client(self.driver)], clock=self._clock)
             await self._agent.run()
-            went_back = True
 
     async def kill(self) -> None:
         """End the agent at whatever it waits for."""
@@ -137,9 +106,7 @@ class Node:
 
     async def identities(self) -> dict[str, float]:
         """Volumes and snapshots of the pool -> when each was made: a new one under the same name has other bytes."""
-        records = self.pool.fake.records
-        found = {name: record.created for name, record in records.volumes.items()}
-        return found | {record.name: record.created for record in self.pool.fake.all_snapshots()}
+        return self.pool.fake.content | {record.name: record.created for record in self.pool.fake.all_snapshots()}
 
 
 @dataclass(frozen=True)
@@ -158,15 +125,15 @@ class World:
     random: Random
     folder: Path
     clock: LoopClock = field(default_factory=LoopClock)
-    front: Front = field(default_factory=Front)
     data: dict[str, Written] = field(default_factory=dict)
     backups: list[Backup] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     made: int = 0
 
     def __post_init__(self) -> None:
-        self.client = Client(self.front)
-        self.nodes = {name: Node(name, self.client, self.folder / name, self.clock) for name in NODES}
+        self.front = Front(self.clock, self.random)
+        self.client = Client(self.front.line())
+        self.nodes = {name: Node(name, self.front.line(), self.folder / name, self.clock) for name in NODES}
         self._plane: Background | None = None
         self._ends: list[Callable[[], Awaitable[None]]] = []
 
@@ -175,8 +142,8 @@ class World:
     async def start(self) -> None:
         for node in self.nodes.values():
             (self.folder / node.name).mkdir()
-        await self.serve(None)
-        await self.make_objects()
+        await self.front.restore(None)
+        await self.register_again()
         await self.start_controllers()
         for node in self.nodes.values():
             node.start()
@@ -186,19 +153,7 @@ class World:
         await self.stop_controllers()
         for node in self.nodes.values():
             await node.kill()
-        assert self.front.server is not None
-        await self.front.server.stop()
-
-    async def serve(self, backup: Backup | None) -> None:
-        """Another API server in place of this one."""
-        old, store = self.front.server, Store(extractor())
-        if backup is not None:
-            store._load(backup.records, backup.revision)
-        server = ApiServer(store, clock=self.clock, entropy=Random(self.random.random()))  # uids
-        await server.start()
-        self.front.server = server
-        if old is not None:
-            await old.stop()
+        await self.front.stop()
 
     async def make_objects(self) -> None:
         await bootstrap.ensure_drivers(self.client, [names.DRIVER])
@@ -209,8 +164,6 @@ class World:
             await self._create(kinds.STORAGE_CLASSES, {**body, "metadata": {"name": name}})
         snapshots = {"metadata": {"name": "snapshots"}, "driver": names.DRIVER, "deletionPolicy": "Delete"}
         await self._create(kinds.SNAPSHOT_CLASSES, snapshots)
-        for name in NODES:
-            await self.register(name)
 
     async def register(self, name: str) -> None:
         """As the kubelet of that node does."""
@@ -299,18 +252,17 @@ class World:
         for node in self.nodes.values():
             await node.kill()
         self.forget(claim.metadata.uid)
-        self.data.pop(claim.spec.volume_name, None)  # also what another claim wrote that a backup does not know
         with suppress(ApiError):
+            volume = await self.client.get(kinds.VOLUMES, claim.spec.volume_name)
+            self.data.pop(_made(volume), None)  # also what another claim wrote that a backup does not know
             for pod in await self.pods():
                 if claim.metadata.name in pod.claim_names():
                     await self.client.delete(kinds.PODS, pod.metadata.name, "default", grace_seconds=0)
             await self.client.delete(kinds.CLAIMS, claim.metadata.name, "default")
             await asyncio.sleep(40)
             await self.back_up()
-            name = claim.spec.volume_name
-            spec = {"claimRef": None, "persistentVolumeReclaimPolicy": "Retain"}
-            await self.client.patch(kinds.VOLUMES, name, {"spec": spec})
             self.made += 1
+            name = await self.random.choice((self._free, self._write_another))(claim.spec.volume_name)
             spec = bodies.claim_spec(claim.spec.storage_class_name or "", GIB) | {"volumeName": name}
             await self._create(kinds.CLAIMS, {"metadata": {"name": f"claim-{self.made}"}, "spec": spec}, "default")
             await self._pod_of([f"claim-{self.made}"])
@@ -319,6 +271,24 @@ class World:
             node.start()
         await asyncio.sleep(self.random.choice((0.01, 1, 60)))
         await self.write()
+
+    async def _free(self, name: str) -> str:
+        """A PersistentVolume that any claim may have."""
+        spec = {"claimRef": None, "persistentVolumeReclaimPolicy": "Retain"}
+        await self.client.patch(kinds.VOLUMES, name, {"spec": spec})
+        return name
+
+    async def _write_another(self, name: str) -> str:
+        """Another PersistentVolume of the same volume, with or without the first one."""
+        old = json.loads(await self.client.read(f"/api/v1/persistentvolumes/{name}"))["spec"]
+        kept = {"persistentVolumeReclaimPolicy": "Retain"}
+        await self.client.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}, "spec": kept})
+        if self.random.random() < 0.5:
+            await self.client.delete(kinds.VOLUMES, name)
+        made, left_out = f"mine-{self.made}", ("claimRef", "persistentVolumeReclaimPolicy")
+        spec = {key: value for key, value in old.items() if key not in left_out}
+        await self.client.create(kinds.VOLUMES, {"metadata": {"name": made}, "spec": {**spec, **kept}})
+        return made
 
     async def make_snapshot(self) -> None:
         claims = [claim.metadata.name for claim in await self.claims() if claim.status.phase == "Bound"]
@@ -340,6 +310,14 @@ class World:
     def forget(self, owner: str) -> None:
         """Its user deletes it: the data may go from now on."""
         self.data = {name: written for name, written in self.data.items() if written.owner != owner}
+
+    async def forget_gone_nodes(self) -> None:
+        """Pods of a node without a Node object are deleted by Kubernetes, and with them their ephemeral claims."""
+        present = {node.metadata.name for node in (await self.client.list(kinds.NODES)).items}
+        ended = {pod.metadata.uid for pod in await self.pods() if pod.spec.node_name not in {"", *present}}
+        for claim in await self.claims():
+            if ended & {owner.uid for owner in claim.metadata.owner_references}:
+                self.forget(claim.metadata.uid)
 
     # What kubelets and the snapshot controller do
 
@@ -375,6 +353,7 @@ class World:
         made = (await self.nodes[node].identities()).get(name) if node in self.nodes else None
         if made is None:
             return False
+        self.nodes[node].pool.fake.used.add(name)
         known = self.data.get(name)
         is_first = name == names.volume_name(owner)  # a backup may be of the time before a person gave it away
         assert known is None or known.owner == owner or is_first, f"{name} of {known} was given to {owner}"
@@ -384,23 +363,35 @@ class World:
     # What happens to clusters
 
     async def back_up(self) -> None:
-        assert self.front.server is not None
-        store = self.front.server.store
-        records = tuple(record for kind in store.collections() for record in store.records(kind))
-        self.backups.append(Backup(records, store.revision))
+        self.backups.append(self.front.back_up())
+        self.keep_records()
+
+    def keep_records(self) -> None:
+        """Of each pool, as they are now."""
+        for node in self.nodes.values():
+            node.earlier.append(dict(node.pool.fake.records.volumes))
 
     async def restore(self) -> None:
         if self.backups:
-            await self.serve(self.random.choice(self.backups))
+            await self.front.restore(self.random.choice(self.backups))
+
+    async def restore_while_an_agent_is_away(self) -> None:
+        """Others write until the API server's version is past the one that it saw."""
+        line = self.nodes[self.random.choice(NODES)].line
+        line.cut()
+        await self.restore()
+        for number in range(self.random.choice((0, 300))):
+            await self._create(kinds.CONFIG_MAPS, {"metadata": {"name": f"others-{number}"}}, "default")
+        await asyncio.sleep(self.random.choice((0.1, 30)))
+        line.mend()
 
     async def lose_all(self) -> None:
         """The database is empty: another uid of kube-system, and the same names."""
-        await self.serve(None)
+        await self.front.restore(None)
         await self.make_objects()
 
     async def lose_some(self) -> None:
         """Objects vanish that no user deletes."""
-        assert self.front.server is not None
         store = self.front.server.store
         kind = self.random.choice(
             (kinds.VOLUMES, kinds.NODES, kinds.SNAPSHOT_CONTENTS, kinds.CAPACITIES, kinds.STORAGE_CLASSES)
@@ -408,13 +399,37 @@ class World:
         if records := store.records(kind.plural):
             victim = self.random.choice(records)
             await store.remove(victim.key, victim.decode(), victim.revision)
-            if kind is kinds.NODES:  # without it Kubernetes ends its pods: that is an order
-                await self.register(victim.key.name)
 
     async def register_again(self) -> None:
+        await self.make_objects()
         for name in NODES:
             await self.register(name)
-        await self.make_objects()
+
+    async def forget_records(self) -> None:
+        """While a node's driver is down, records of its pool are lost, replaced by older ones, or by a stranger's."""
+        node = self.nodes[self.random.choice(NODES)]
+        await node.kill()
+        pool, how = node.pool.fake, self.random.choice(("lost", "all lost", "older", "foreign", "put back"))
+        records = dict(pool.records.volumes)
+        if how == "lost" and records:
+            del records[self.random.choice(sorted(records))]
+        elif how == "all lost":
+            records = {}
+        elif how == "older" and node.earlier:
+            records = self.random.choice(node.earlier)
+        elif how == "foreign":
+            records = {name: foreign(record) for name, record in records.items()}
+        elif how == "put back":
+            records = pool.newest
+        pool.put(records)
+        node.start()
+
+    async def put_records_back(self) -> None:
+        """As a person does who has copies."""
+        for node in self.nodes.values():
+            await node.kill()
+            node.pool.fake.put(node.pool.fake.newest)
+            node.start()
 
     async def kill_agent(self) -> None:
         node = self.nodes[self.random.choice(NODES)]
@@ -432,7 +447,7 @@ class World:
         living = {claim.metadata.uid for claim in await self.claims()}
         for volume in (await self.client.list(kinds.VOLUMES)).items:
             if volume.spec.claim_ref is not None and volume.spec.claim_ref.uid not in living:
-                self.data.pop(volume.metadata.name, None)
+                self.data.pop(_made(volume), None)
         for name in NODES:
             notes = {"metadata": {"annotations": {names.DELETIONS_STOPPED: None}}}
             with suppress(ApiError):
@@ -465,9 +480,14 @@ class World:
         return list((await self.client.list(kinds.PODS, "default")).items)
 
 
+def _made(volume: PersistentVolume) -> str:
+    """Name of a PersistentVolume's volume."""
+    return volume.spec.csi.volume_handle.rpartition("/")[2] if volume.spec.csi is not None else ""
+
+
 RULES: Mapping[str, int] = {
     "make_pod": 8, "delete_pod": 4, "delete_claim": 2, "reuse": 1, "make_snapshot": 2, "delete_snapshot": 1, "write": 6, "back_up": 3,
-    "restore": 2, "lose_all": 1, "lose_some": 2, "register_again": 2, "kill_agent": 2, "kill_controllers": 1,
+    "restore": 1, "restore_while_an_agent_is_away": 1, "lose_all": 1, "lose_some": 2, "register_again": 2, "kill_agent": 2, "forget_records": 2, "put_records_back": 1, "kill_controllers": 1,
     "a_person_says_so": 1, "wait": 8, "jump": 1,
 }  # fmt: skip
 """Step -> how often it is taken, of all."""
@@ -484,8 +504,10 @@ async def _live(seed: int, folder: Path) -> Counter[str]:
             world.told.append(step)
             counts[step] += 1
             await getattr(world, step)()
+            await world.forget_gone_nodes()
             await world.check()
         await world.register_again()
+        await world.put_records_back()
         await world.jump()
         await asyncio.sleep(700)  # each agent has swept
         await world.check()

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import pytest
+from tests.restored import Front
 from tests.unit.node.conftest import AllEvents
 
 from tonnage.aio.clock import LoopClock
 from tonnage.api import kinds, names
 from tonnage.csi.errors import CsiError
-from tonnage.errors import UnavailableError
+from tonnage.errors import ApiNotFoundError, UnavailableError
+from tonnage.kube.client import Client
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.history import EVENT, EVERY, FILE
 from tonnage.observe import metrics
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakePod
+from tonnage.testing.node import FakeNode, MakeNode, fake_node
+from tonnage.testing.objects import MakeClaim, MakePod, Objects
 from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
@@ -275,15 +280,122 @@ async def test_a_node_without_changes_costs_one_write(make_node: MakeNode, event
     assert await node.client.get(kinds.NODES, node.name) == before
 
 
+OTHER = {"uid": "2f7a3c1e-0000-4000-8000-000000000001", "name": "other"}
+
+
 async def _given_away(node: FakeNode, make_claim: MakeClaim, eventually: Eventually) -> str:
     """A volume that a person gives to another claim while no agent runs; returns its PersistentVolume."""
     await make_claim("data", storageClassName="late")
     volume = await _bound(node, "data", eventually)
     await node.use(volume)
     await node.kill_agent()
-    ref = {"uid": "2f7a3c1e-0000-4000-8000-000000000001", "name": "other"}
-    await node.client.patch(kinds.VOLUMES, volume, {"spec": {"claimRef": ref}})
+    await node.client.patch(kinds.VOLUMES, volume, {"spec": {"claimRef": OTHER}})
     return volume
+
+
+async def _write_another(node: FakeNode, volume: str, *, label: bool, first: bool) -> None:
+    """A person writes another PersistentVolume for the volume, and keeps the first one, Released, or not."""
+    made = await node.client.get(kinds.VOLUMES, volume)
+    assert made.spec.csi is not None
+    await node.client.patch(kinds.VOLUMES, volume, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+    await node.client.patch(kinds.VOLUMES, volume, {"metadata": {"finalizers": None}})
+    if first:
+        ref = {"uid": volume.removeprefix("pvc-"), "name": "data"}
+        await node.client.patch(kinds.VOLUMES, volume, {"spec": {"claimRef": ref}})
+        await node.client.patch(kinds.VOLUMES, volume, {"status": {"phase": "Released"}}, subresource="status")
+    else:
+        await node.client.delete(kinds.VOLUMES, volume)
+    meta = {"name": "mine", "labels": dict(made.metadata.labels) if label else {}}
+    spec = {
+        "capacity": made.spec.capacity, "accessModes": made.spec.access_modes, "claimRef": OTHER,
+        "storageClassName": "late", "csi": {"driver": names.DRIVER, "volumeHandle": made.spec.csi.volume_handle},
+    }  # fmt: skip
+    await node.client.create(kinds.VOLUMES, {"metadata": meta, "spec": spec})
+    await node.client.patch(kinds.VOLUMES, "mine", {"status": {"phase": "Bound"}}, subresource="status")
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first kept", "first deleted"])
+@pytest.mark.parametrize("label", [True, False], ids=["label", "no label"])
+@pytest.mark.parametrize("watched", [True, False], ids=["watched", "not watched"])
+async def test_a_volume_with_a_persistent_volume_of_another_name_is_marked_before_a_pod_gets_it(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, *, first: bool, label: bool, watched: bool
+) -> None:
+    """In an older state the first one is Released, with policy Delete; also where the Node is one without a mark."""
+    node = await make_node("10Gi")
+    before = await _marked(node, eventually)
+    volume = await _given_away(node, make_claim, eventually)
+    old = json.loads(await node.client.read(f"/api/v1/persistentvolumes/{volume}"))
+    await _write_another(node, volume, label=label, first=first)
+    agent = await node.start_agent()
+    if watched:
+        await asyncio.sleep(1)
+    await node.use(volume)
+    assert agent.history._seen is not None
+    assert agent.history._seen.given == [f"{volume} {OTHER['uid']}"]
+    assert (await _notes(node))[names.HISTORY] != before
+    await node.kill_agent()
+    for name in ("mine", volume):
+        with suppress(ApiNotFoundError):
+            await node.client.delete(kinds.VOLUMES, name)
+            await node.client.patch(kinds.VOLUMES, name, {"metadata": {"finalizers": None}})
+    for part in ("uid", "resourceVersion"):
+        del old["metadata"][part]
+    old["spec"]["claimRef"] = {"uid": volume.removeprefix("pvc-"), "name": "data"}
+    await node.client.create(kinds.VOLUMES, old)
+    await node.client.patch(kinds.VOLUMES, volume, {"status": {"phase": "Released"}}, subresource="status")
+    await node.remove_claim("data")
+    await node.client.delete(kinds.NODES, node.name)
+    await node.client.create(kinds.NODES, {"metadata": {"name": node.name}})
+    await node.start_agent()
+    await asyncio.sleep(600)
+    assert await node.volumes() == [volume]
+    assert names.DELETIONS_STOPPED in await _notes(node)
+
+
+async def test_a_persistent_volume_of_another_name_is_no_older_state(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+) -> None:
+    node = await make_node("10Gi")
+    await _marked(node, eventually)
+    volume = await _given_away(node, make_claim, eventually)
+    await _write_another(node, volume, label=False, first=True)
+    await node.start_agent()
+    await node.use(volume)
+    await node.kill_agent()
+    await node.client.delete(kinds.NODES, node.name)
+    await node.client.create(kinds.NODES, {"metadata": {"name": node.name}})
+    await node.start_agent()
+    await _marked(node, eventually)
+    assert names.DELETIONS_STOPPED not in await _notes(node)
+
+
+@pytest.mark.parametrize("seen", [True, False])
+async def test_a_volume_of_the_claim_that_it_was_made_for_costs_one_read(
+    make_node: MakeNode,
+    make_claim: MakeClaim,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    seen: bool,
+) -> None:
+    node = await make_node("10Gi")
+    await _marked(node, eventually)
+    await make_claim("data", storageClassName="late")
+    volume = await _bound(node, "data", eventually)
+    agent, send = node.agents[-1], Client._send
+    asked: list[Any] = []
+    if not seen:
+        await node.kill_agent()
+        config = AgentConfig(node.name, cluster_uid="cluster-1", state=node.folder)
+        agent = NodeAgent(node.client, config, clock=LoopClock())
+
+    async def counted(*args: Any, **options: Any) -> Any:
+        asked.append(args[1:3])
+        return await send(*args, **options)
+
+    monkeypatch.setattr(Client, "_send", counted)
+    await agent.before_stage(f"{node.pool.name}/{volume}")
+    assert len(asked) == 1, asked
 
 
 async def test_a_volume_that_has_another_claim_is_marked_before_a_pod_gets_it(
@@ -372,3 +484,34 @@ async def test_a_volume_of_the_claim_that_it_was_made_for_costs_no_write(
     version = (await node.client.get(kinds.NODES, node.name)).metadata.resource_version
     await node.use(volume)
     assert (await node.client.get(kinds.NODES, node.name)).metadata.resource_version == version
+
+
+@pytest.mark.parametrize("restored", ["older", "without the Node", "with another Node", "not at all"])
+async def test_an_agent_ends_where_a_restored_server_has_passed_the_version_it_saw(
+    tmp_path_factory: pytest.TempPathFactory, eventually: Eventually, restored: str
+) -> None:
+    """It would go on watching from there, and keep what it saw of the other history."""
+    front = Front(LoopClock(), Random(1))
+    await front.restore(None)
+    line, client = front.line(), Client(front.line())
+    await client.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+    empty = front.back_up()
+    async with fake_node(Client(line), tmp_path_factory.mktemp("n")) as node:
+        await _marked(node, eventually)
+        backup = front.back_up()
+        objects = Objects(client)
+        await objects.storage_class("late", default=True)
+        await objects.claim("data", storageClassName="late")
+        await _bound(node, "data", eventually)
+        await asyncio.sleep(2 * EVERY)
+        line.cut()
+        if restored != "not at all":
+            await front.restore(backup if restored == "older" else empty)
+        if restored == "with another Node":
+            await client.create(kinds.NODES, {"metadata": {"name": node.name}})
+        for number in range(100):
+            await client.create(kinds.CONFIG_MAPS, {"metadata": {"name": f"new-{number}"}}, "default")
+        line.mend()
+        await asyncio.sleep(60)
+        assert node.tasks[-1].done() is (restored != "not at all")
+    await front.stop()

@@ -314,18 +314,6 @@ async def test_a_claim_that_comes_here_at_that_moment_wins(
     await eventually(lambda: node.is_bound("data"))
 
 
-async def test_in_a_cluster_that_went_back_nothing_is_taken_for_a_leftover(
-    make_node: MakeNode, eventually: Eventually
-) -> None:
-    node = await make_node("10Gi", agent=False)
-    name = await _left_behind(node)  # ephemeral, and its claim is gone: or not yet there
-    await node.start_agent(went_back=True)
-    await _grown_up(node, eventually)
-    found = await _sweep(node)
-    assert (found.removed, [o.id for o in found.orphans]) == ([], [f"scratch/{name}"])
-    assert await node.volumes() == [name]
-
-
 async def _flexvolume(node: FakeNode, uid: str, **record: str) -> str:
     """A volume as the mount of a PersistentVolume with flexVolume makes it."""
     parameters = {names.PARAM_CLUSTER: "cluster-1", **record}

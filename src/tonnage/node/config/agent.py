@@ -30,7 +30,7 @@ class AgentConfig:
     elsewhere: CSI sockets on other nodes, for drivers without topology whose controller service is not here.
 
     cluster_uid: uid of the namespace kube-system. former_clusters: uids that it had before the cluster's database was
-    lost. went_back: an earlier agent of this process ended because the API server returned to an older state.
+    lost.
     startup_taint: drivers that the kubelet must list before the agent removes the start-up taint; empty: the agent does
     not check for it. kubelet: the kubelet's directory, below which volumes are staged. poll: seconds between two
     GetCapacity calls that notice foreign use of the disk, 0 for none.
@@ -96,7 +96,6 @@ class AgentConfig:
     elsewhere: tuple[Path, ...] = ()
     cluster_uid: str = ""
     former_clusters: tuple[str, ...] = ()
-    went_back: bool = False
     startup_taint: tuple[str, ...] = ()
     kubelet: Path = Path("/var/lib/kubelet")
     poll: float = 60.0

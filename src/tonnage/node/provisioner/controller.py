@@ -255,7 +255,7 @@ class Provisioner:
             case machine.RollBack(claim):
                 await finish_rollback(self._node, claim)
             case machine.BindVolume(claim, volume):
-                await hand_over(self._node, claim, volume)
+                return await self._bind(claim, volume)
             case machine.Reject(claim, cause, message, seconds):
                 self._ledger.refuse([uid])  # other claims may have the capacity meanwhile
                 state.reason = cause
@@ -271,6 +271,12 @@ class Provisioner:
                 return await self._reserve(uid, state, creation)
             case machine.Create(creation):
                 return await self._create(uid, state, creation)
+        return None
+
+    async def _bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float | None:
+        if left := self._table.bindings.left(claim.metadata.uid, self._looked):
+            return left
+        await hand_over(self._node, claim, volume)
         return None
 
     async def _examine(self, claim: PersistentVolumeClaim, state: machine.ClaimState) -> machine.Plan:

@@ -250,6 +250,7 @@ async def hand_over(node: NodeContext, claim: PersistentVolumeClaim, volume: Per
     except TonnageError:
         state.end()
         raise
+    node.table.bindings.made(uid, node.clock.monotonic())
     state.bound_until = node.clock.monotonic() + LOOK_EVERY
 
 

@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
+from tonnage.aio.backoff import Rewrites
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.api.meta import ObjectReference
@@ -597,6 +598,8 @@ class ClaimTable:
 
     def __init__(self) -> None:
         self.claims: dict[str, ClaimState] = {}
+        self.bindings = Rewrites()
+        """Of bound claims, by uid: a PV controller that sees another state may undo them."""
         self.pace = GroupPace()
         self._groups: dict[str, ClaimGroup] = {}
 

@@ -418,6 +418,13 @@ class Backend(ABC):
         """
         raise unsupported(self, "snapshots")
 
+    def shows_use(self, record: VolumeRecord) -> bool:
+        """Whether the content of a volume that was made empty shows that a pod had it, whatever the record says.
+
+        A record that is a file of its own may be restored from before the volume was used. Raises HostError.
+        """
+        return False
+
     def stillness(self, record: VolumeRecord) -> Stillness:
         """What holds a volume still while snapshots of several are taken."""
         return Stillness.UNUSED

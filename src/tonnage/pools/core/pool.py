@@ -69,6 +69,7 @@ _STUCK = 3
 """Calls that have given up and still hang, after which no more are tried: one less than the pool's threads."""
 _RELEASES = 2  # threads
 NO_CAPACITY = Capacity(0, 0, 0, 0, 0)
+_OLDER = "its content was used, though its record says that it never was: the record may be of an earlier moment"
 _PAUSES = (0.01, 0.05, 0.2)  # seconds: the kernel may free a loop device a moment after its last umount
 
 
@@ -416,7 +417,7 @@ class Pool:
 
     @uses_disk
     async def delete_unused(self, name: str, *, copies: bool, ask: bool = False) -> str:
-        """Delete a volume that no pod ever had, by its record; an unknown one is success.
+        """Delete a volume that no pod ever had, by its record and content; an unknown one is success.
 
         copies: also one that was made with content. ask: delete nothing, only say why not. Returns why it stays, "" for
         a volume that is gone, or would be. Raises PreconditionError while it is in use.
@@ -427,8 +428,9 @@ class Pool:
             if record is None:
                 self.backend.records.check_damaged(name)
                 return ""
-            if why := record.use or ("" if copies else record.content):
-                return f"volume {name} stays: {why}"
+            why = record.use or ("" if copies else record.content)
+            if why or (not record.content and await self._run(self.backend.shows_use, record)):
+                return f"volume {name} stays: {why or _OLDER}"
             if not ask:
                 await self._delete_locked(name)
             return ""

@@ -640,6 +640,12 @@ class DirectoryBackend(Backend):
             if self.folder.snapshots.directory.is_open:
                 self.folder.snapshots.directory.finish(record.name)
 
+    def shows_use(self, record: VolumeRecord) -> bool:
+        content = self.folder.content(record.name)
+        with host_errors(f"cannot look at {content}"), suppress(FileNotFoundError):
+            return self.contents.shows_use(record, content)
+        return False
+
     def stillness(self, record: VolumeRecord) -> Stillness:
         return self.contents.stillness(record)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -76,6 +77,10 @@ class VolumeContent(ABC):
     def snapshot_together(self, copies: Sequence[tuple[Path, Path]], late: Callable[[], bool]) -> None:
         """Copy contents to the paths of their snapshots at one moment, as Backend.snapshot_together."""
         raise UnsupportedError(f"{copies[0][0]}: its pool does not offer snapshots of several volumes")
+
+    def shows_use(self, record: VolumeRecord, content: Path) -> bool:
+        """As Backend.shows_use, by default of a directory: it holds something. Raises OSError."""
+        return bool(os.listdir(content))
 
     def stillness(self, record: VolumeRecord) -> Stillness:
         """As Backend.stillness."""

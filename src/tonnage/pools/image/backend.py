@@ -115,6 +115,12 @@ class ImageContent(VolumeContent):
     def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
         return record.length, nothing if record.shared else None
 
+    def shows_use(self, record: VolumeRecord, content: Path) -> bool:
+        with opened(content, os.O_RDONLY | os.O_NOFOLLOW) as fd:
+            if record.block or device.is_pristine(fd):
+                return not device.is_pristine(fd)
+            return device.probe(fd) is not None and not device.is_unused(fd)
+
     def is_shared(self, record: VolumeRecord) -> bool:
         if not self._folder.medium.shares:
             return False

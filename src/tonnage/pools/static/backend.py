@@ -298,13 +298,16 @@ class StaticBackend(Backend):
         disk = self._disk_of(name)
         check_unused(name, disk)
         with self.records.lock:
-            if record.state == "new":
+            if record.state == "new" and not content.is_used(disk):
                 content.give_back(disk)
                 self.disk_records.remove(disk.entry)
             else:
                 job = job_for(disk, name, cleaner_of(record.parameters))
                 self.disk_records.write(DiskRecord(disk.entry, disk.identity, job=job))
             del self.records.volumes[name], self._entries[name]
+
+    def shows_use(self, record: VolumeRecord) -> bool:
+        return content.shows_use(self._disk_of(record.name))
 
     def record(self, name: str) -> VolumeRecord:
         try:

@@ -28,6 +28,8 @@ from tonnage.pools.static.records import DiskRecord
 
 MARK = "trusted.tonnage.disk"
 """The extended attribute of a mounted file system's root directory that says whose it is."""
+USED = "trusted.tonnage.used"
+"""The extended attribute that says that its volume was staged: the record may be restored from before that."""
 OFFERED = "offered"
 """The mark of a file system that is offered with its content."""
 _VOLUME = "volume "
@@ -109,10 +111,10 @@ def _is_empty(path: Path) -> bool:
     return not names or (names == [_LOST_AND_FOUND] and not os.listdir(path / _LOST_AND_FOUND))
 
 
-def _mark_of(path: Path) -> str:
+def _mark_of(path: Path, name: str = MARK) -> str:
     """The mark of a mounted file system, "" for none. Raises OSError."""
     with ignore_errno(*_NO_MARKS), opened(path, _FOLDER) as fd:
-        return os.getxattr(fd, MARK).decode(errors="replace")
+        return os.getxattr(fd, name).decode(errors="replace")
     return ""
 
 
@@ -128,6 +130,23 @@ def take(disk: StaticDisk, name: str) -> None:
         _put(disk.path, f"{_VOLUME}{name}")
 
 
+def use(disk: StaticDisk) -> None:
+    """Mark a disk as used by a pod, durably, where its file system has marks. Idempotent. Raises HostError."""
+    if disk.node is None:
+        _put(disk.path, "yes", USED)
+
+
+def is_used(disk: StaticDisk) -> bool:
+    """Whether a mounted file system is marked as used. Raises HostError."""
+    with host_errors(f"disk {disk.path}: cannot be read"):
+        return disk.node is None and bool(_mark_of(disk.path, USED))
+
+
+def shows_use(disk: StaticDisk) -> bool:
+    """Whether the content of a disk shows that a pod had it. Raises HostError."""
+    return is_used(disk) if disk.node is None else bool(foreign(disk))
+
+
 def give_back(disk: StaticDisk) -> None:
     """Mark a disk as free with the content that it has, which no volume has changed. Idempotent. Raises HostError."""
     if disk.node is None:
@@ -139,15 +158,16 @@ def give_back(disk: StaticDisk) -> None:
 def clear(disk: StaticDisk) -> None:
     """Remove the mark of a disk that is clean. Idempotent. Raises HostError."""
     if disk.node is None:
+        _put(disk.path, "", USED)
         _put(disk.path, "")
 
 
-def _put(path: Path, mark: str) -> None:
+def _put(path: Path, mark: str, name: str = MARK) -> None:
     with host_errors(f"disk {path}: cannot be marked"), ignore_errno(*_NO_MARKS), opened(path, _FOLDER) as fd:
         if mark:
-            os.setxattr(fd, MARK, mark.encode())
+            os.setxattr(fd, name, mark.encode())
         else:
-            os.removexattr(fd, MARK)
+            os.removexattr(fd, name)
         os.fsync(fd)
 
 

@@ -119,6 +119,7 @@ class StaticMounts(Mounts):
             record = format_once(record, disk, self._write)
         elif record.block and content.is_derived(record.uuid) and content.foreign(disk):
             raise PreconditionError(_not_blank(record, disk))
+        content.use(disk)
         self._write(replace(record, state="formatted"))  # a pod may write from here on, so it must be cleaned
 
     def unstage(self, name: str, path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from tonnage.aio.backoff import Rewrites
 from tonnage.aio.clock import Clock
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
@@ -46,6 +47,8 @@ class BinderView:
         self.grace, self.quiet = grace, quiet
         self.taken: dict[str, int] = {}
         """Volumes that we gave away -> the resourceVersion from which the cache knows it."""
+        self.rewrites = Rewrites()
+        """Phases and bindings that we wrote: an agent that sees another state may undo them."""
         self.gone = Tombstones()
         """uids of claims whose deletion the watch has reported."""
 
@@ -103,6 +106,9 @@ class BinderView:
         if left := self.time_left_to_agent(claim, volume):
             return left
         name = volume.metadata.name
+        pair, now = (claim.metadata.uid, name), self.clock.monotonic()
+        if left := self.rewrites.left(pair, now):
+            return left
         self.taken[name] = sys.maxsize
         try:
             _, bound = await bind(self.client, claim, volume, clock=self.clock)
@@ -112,6 +118,7 @@ class BinderView:
         except BaseException:
             self.taken.pop(name, None)
             raise
+        self.rewrites.made(pair, now)
         self.taken[name] = bound.metadata.version
         self.volume_seen(name, self.volumes.get(name))
         return None
@@ -158,7 +165,8 @@ class ClaimSync:
             return await self._view.bind(claim, best)
         if claim.spec.storage_class_name is None and await self._give_class(claim):
             return None
-        await self._set_status(claim, "Pending")
+        if left := await self._set_status(claim, "Pending"):
+            return left
         if delayed and not selected:
             return self._wait_for_consumer(claim)
         if class_name(claim):
@@ -236,8 +244,7 @@ class ClaimSync:
         view, name = self._view, claim.spec.volume_name
         volume = view.volumes.get(name)
         if volume is None:
-            await self._set_status(claim, "Pending")
-            return None
+            return await self._set_status(claim, "Pending")
         if is_claimed_by(volume, claim):
             return await view.bind(claim, volume)
         if volume.spec.claim_ref is None:
@@ -252,37 +259,43 @@ class ClaimSync:
             )
         else:
             view.emit_once(claim, WARNING, "FailedBinding", f'volume "{name}" already bound to a different claim.')
-        await self._set_status(claim, "Pending")
-        return None
+        return await self._set_status(claim, "Pending")
 
     async def _bound(self, claim: PersistentVolumeClaim) -> float | None:
         """The claim was bound once: it still has its volume, or it is lost."""
         name = claim.spec.volume_name
         if not name:
-            await self._lose(claim, "ClaimLost", _LOST_REFERENCE)
-            return None
+            return await self._lose(claim, "ClaimLost", _LOST_REFERENCE)
         volume = self._view.volumes.get(name)
         if volume is None:
             if await find(self._view.client, VOLUMES, name) is None:  # the claim may be known before its volume is
-                await self._lose(claim, "ClaimLost", _LOST_VOLUME)
+                return await self._lose(claim, "ClaimLost", _LOST_VOLUME)
             return None
         if volume.spec.claim_ref is not None and not is_claimed_by(volume, claim):
-            await self._lose(claim, "ClaimMisbound", _MISBOUND)
-            return None
+            return await self._lose(claim, "ClaimMisbound", _MISBOUND)
         return await self._view.bind(claim, volume)
 
-    async def _lose(self, claim: PersistentVolumeClaim, reason: str, message: str) -> None:
+    async def _lose(self, claim: PersistentVolumeClaim, reason: str, message: str) -> float | None:
         if claim.status.phase == "Lost":
-            return
+            return None
         self._view.emit_once(claim, WARNING, reason, message)
-        await self._set_status(claim, "Lost")
+        return await self._set_status(claim, "Lost")
 
-    async def _set_status(self, claim: PersistentVolumeClaim, phase: str) -> None:
+    async def _set_status(self, claim: PersistentVolumeClaim, phase: str) -> float | None:
+        """Set the phase, or return the seconds until then: it was set, and somebody undid that."""
+        if claim.status.phase == phase:
+            return None
+        wanted, moment = (claim.metadata.uid, phase), self._view.clock.monotonic()
+        if left := self._view.rewrites.left(wanted, moment):
+            return left
+
         def patch(now: PersistentVolumeClaim) -> dict[str, Any] | None:
             same = now.status.phase == phase
             return None if same else {"status": {"phase": phase, "accessModes": None, "capacity": None}}
 
         await change(self._view.client, CLAIMS, claim, patch, subresource="status")
+        self._view.rewrites.made(wanted, moment)
+        return None
 
 
 def _annotate(claim: PersistentVolumeClaim, marks: dict[str, str]) -> dict[str, Any] | None:
@@ -303,22 +316,17 @@ class VolumeSync:
         """Reconcile the PV by one step; returns the seconds until the next. Raises ApiError, UnavailableError."""
         ref = volume.spec.claim_ref
         if ref is None or not ref.uid:
-            if not volume.metadata.deleting:
-                await self._phase(volume, "Available")
-            return None
+            return None if volume.metadata.deleting else await self._phase(volume, "Available")
         claim = await self._claim(volume)
         if claim is None:
-            await self._release(volume)
-            return None
+            return await self._release(volume)
         if not claim.spec.volume_name:
             return None  # binding is the claim's step, and the volume's event queued the claim
         if claim.spec.volume_name != volume.metadata.name:
-            await self._unneeded(volume)
-            return None
+            return await self._unneeded(volume)
         if volume.status.phase != "Bound" and (left := self._view.time_left_to_agent(claim, volume)):
             return left
-        await self._phase(volume, "Bound")
-        return None
+        return await self._phase(volume, "Bound")
 
     async def _claim(self, volume: PersistentVolume) -> PersistentVolumeClaim | None:
         """The claim that the volume is for: cached, else live; None when it is gone or another has its name."""
@@ -332,31 +340,28 @@ class VolumeSync:
         claim = await find(self._view.client, CLAIMS, ref.name, ref.namespace)
         return claim if claim is not None and claim.metadata.uid == ref.uid else None
 
-    async def _release(self, volume: PersistentVolume) -> None:
+    async def _release(self, volume: PersistentVolume) -> float | None:
         if volume.status.phase not in _OVER:
-            await self._phase(volume, "Released")
-            return  # that change brings it here again
+            return await self._phase(volume, "Released")  # that change brings it here again
         match volume.spec.persistent_volume_reclaim_policy:
             case "Retain" | "":
-                return
+                return None
             case "Delete" if _deleted_by_its_driver(volume):
-                return  # the provisioner sees that it is Released
+                return None  # the provisioner sees that it is Released
             case "Delete":
                 message = (
                     f'error getting deleter volume plugin for volume "{volume.metadata.name}": '
                     "no deletable volume plugin matched"
                 )
-                await self._fail(volume, "VolumeFailedDelete", message)
+                return await self._fail(volume, "VolumeFailedDelete", message)
             case "Recycle":
-                await self._fail(volume, "VolumeFailedRecycle", "No recycler plugin found for the volume!")
-            case _:
-                await self._fail(volume, "VolumeUnknownReclaimPolicy", "Volume has an unrecognized reclaim policy")
+                return await self._fail(volume, "VolumeFailedRecycle", "No recycler plugin found for the volume!")
+        return await self._fail(volume, "VolumeUnknownReclaimPolicy", "Volume has an unrecognized reclaim policy")
 
-    async def _unneeded(self, volume: PersistentVolume) -> None:
+    async def _unneeded(self, volume: PersistentVolume) -> float | None:
         """The claim has another PV: delete a PV that was provisioned for it, free one that was chosen for it."""
         if _deleted_by_its_driver(volume) and volume.spec.persistent_volume_reclaim_policy == "Delete":
-            await self._release(volume)
-            return
+            return await self._release(volume)
         by_controller = names.BOUND_BY_CONTROLLER in volume.metadata.annotations
         uid = volume.spec.claim_ref.uid if volume.spec.claim_ref else ""
 
@@ -368,18 +373,27 @@ class VolumeSync:
             return {"spec": {"claimRef": {"uid": None, "resourceVersion": None}}}
 
         free = await change(self._view.client, VOLUMES, volume, unbind)
-        await self._phase(free, "Available")
+        return await self._phase(free, "Available")
 
-    async def _fail(self, volume: PersistentVolume, reason: str, message: str) -> None:
-        if volume.status.phase != "Failed":
-            self._view.events.record(refer(VOLUMES, volume), WARNING, reason, message)
-            await self._phase(volume, "Failed", message)
+    async def _fail(self, volume: PersistentVolume, reason: str, message: str) -> float | None:
+        if volume.status.phase == "Failed":
+            return None
+        self._view.events.record(refer(VOLUMES, volume), WARNING, reason, message)
+        return await self._phase(volume, "Failed", message)
 
-    async def _phase(self, volume: PersistentVolume, phase: str, message: str = "") -> None:
+    async def _phase(self, volume: PersistentVolume, phase: str, message: str = "") -> float | None:
+        """Set the phase, or return the seconds until then: it was set, and somebody undid that."""
+        if volume.status.phase == phase:
+            return None
+        wanted, moment = (volume.metadata.uid, phase), self._view.clock.monotonic()
+        if left := self._view.rewrites.left(wanted, moment):
+            return left
         try:
             await set_phase(self._view.client, volume, phase, message, clock=self._view.clock)
+            self._view.rewrites.made(wanted, moment)
         except ApiNotFoundError:
             self._view.waits.over(volume.metadata.uid)
+        return None
 
 
 def _deleted_by_its_driver(volume: PersistentVolume) -> bool:
