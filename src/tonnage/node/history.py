@@ -95,6 +95,7 @@ class ApiHistory:
         self._node, self._scope, self._volumes = scope.node, scope, volumes
         self._state = state
         self._seen: _Seen | None = None
+        self._kept: set[str] = set()  # PersistentVolumes that had another policy than Delete at their end
         self._loaded = False
         self._may_mark = True
         self._lock = asyncio.Lock()
@@ -163,8 +164,13 @@ class ApiHistory:
             return False
 
     async def has_seen(self, volume: str) -> bool:
-        """Return whether the API server's state is later than one that had this PersistentVolume. Raises as check()."""
+        """Return whether the API server's state is later than one that had this PersistentVolume with policy Delete.
+
+        Not while the watch has yet to report its deletion, and not if it had another policy at last. Raises as check().
+        """
         await self.check()
+        if volume in self._kept or self._volumes.get(volume) is not None:
+            return False
         return self._seen is not None and self._seen.confirmed and volume in self._seen.volumes
 
     async def before_use(self, handle: str) -> None:
@@ -198,8 +204,12 @@ class ApiHistory:
                 return (found,)
         return [volume for volume in (await self._client.list(VOLUMES)).items if _has_handle(volume, handle)]
 
-    def _volume_changed(self, _old: PersistentVolume | None, new: PersistentVolume | None) -> None:
+    def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         proofs = _proofs(new) if new is not None else []
+        if new is None and old is not None and not _goes(old):
+            self._kept.add(old.metadata.name)
+        if new is not None and old is not None and _goes(old) and not _goes(new):
+            self._reused.set()  # marked at once: a person may delete it next
         if self._seen is None or not set(proofs) <= set(self._seen.volumes):
             self._changed.set()
             if len(proofs) > 1:
@@ -316,11 +326,21 @@ class ApiHistory:
 
 
 def _proofs(volume: PersistentVolume) -> list[str]:
-    """What the file has of a PersistentVolume: its name; also its volume, with a claim that this was not made for."""
+    """What the file has of a PersistentVolume: its name; also its volume, with a claim that this was not made for.
+
+    The name has another policy than Delete in it: whoever deletes such a PersistentVolume keeps the volume.
+    """
     name, ref = volume.metadata.name, volume.spec.claim_ref
+    if not _goes(volume):
+        name = f"{name}={volume.spec.persistent_volume_reclaim_policy}"
     if ref is None or not ref.uid or names.volume_name(ref.uid) == _made(volume):
         return [name]
     return [name, f"{_made(volume)} {ref.uid}"]
+
+
+def _goes(volume: PersistentVolume) -> bool:
+    """Whether the volume is deleted with its PersistentVolume."""
+    return volume.spec.persistent_volume_reclaim_policy == "Delete"
 
 
 def _given(proofs: Iterable[str]) -> list[str]:

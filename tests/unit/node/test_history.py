@@ -182,6 +182,27 @@ async def test_a_volume_without_its_objects_stays_in_an_older_state(
     assert await _swept(node, eventually) == [volume]
 
 
+@pytest.mark.parametrize("after", [0.0, 1.0, 2 * EVERY])
+@pytest.mark.parametrize("is_killed", [False, True])
+async def test_a_volume_that_a_person_retained_stays(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, *, after: float, is_killed: bool
+) -> None:
+    node = await make_node("10Gi")
+    await _marked(node, eventually)
+    await scratch_pod("app", "1Gi")
+    volume = await _bound(node, "app-v0", eventually)
+    await node.use(volume)
+    await asyncio.sleep(2 * EVERY)
+    await node.client.patch(kinds.VOLUMES, volume, {"spec": {"persistentVolumeReclaimPolicy": "Retain"}})
+    await asyncio.sleep(after)
+    if is_killed and after:
+        await node.kill_agent()
+    await _lose(node, "app-v0", volume)
+    if is_killed and after:
+        await node.start_agent()
+    assert await _swept(node, eventually) == [volume]
+
+
 async def test_another_node_object_gets_a_mark_and_proves_nothing(
     make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually
 ) -> None:

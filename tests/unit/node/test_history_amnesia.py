@@ -105,7 +105,9 @@ def _volume(name: str) -> PersistentVolume:
     source = CSIPersistentVolumeSource(
         names.DRIVER, f"scratch/{name}", volume_attributes={names.PARAM_EPHEMERAL: "true"}
     )
-    return PersistentVolume(metadata=ObjectMeta(name=name), spec=PersistentVolumeSpec(csi=source))
+    return PersistentVolume(
+        metadata=ObjectMeta(name=name), spec=PersistentVolumeSpec(csi=source, persistent_volume_reclaim_policy="Delete")
+    )
 
 
 class Amnesia(RuleBasedStateMachine):
