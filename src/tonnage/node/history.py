@@ -95,7 +95,7 @@ class ApiHistory:
         self._node, self._scope, self._volumes = scope.node, scope, volumes
         self._state = state
         self._seen: _Seen | None = None
-        self._kept: set[str] = set()  # PersistentVolumes that had another policy than Delete at their end
+        self._retained: set[str] = set()  # PersistentVolumes that had another policy than Delete at their end
         self._loaded = False
         self._may_mark = True
         self._lock = asyncio.Lock()
@@ -169,7 +169,7 @@ class ApiHistory:
         Not while the watch has yet to report its deletion, and not if it had another policy at last. Raises as check().
         """
         await self.check()
-        if volume in self._kept or self._volumes.get(volume) is not None:
+        if volume in self._retained or self._volumes.get(volume) is not None:
             return False
         return self._seen is not None and self._seen.confirmed and volume in self._seen.volumes
 
@@ -207,7 +207,7 @@ class ApiHistory:
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         proofs = _proofs(new) if new is not None else []
         if new is None and old is not None and not _goes(old):
-            self._kept.add(old.metadata.name)
+            self._retained.add(old.metadata.name)
         if new is not None and old is not None and _goes(old) and not _goes(new):
             self._reused.set()  # marked at once: a person may delete it next
         if self._seen is None or not set(proofs) <= set(self._seen.volumes):
@@ -328,7 +328,7 @@ class ApiHistory:
 def _proofs(volume: PersistentVolume) -> list[str]:
     """What the file has of a PersistentVolume: its name; also its volume, with a claim that this was not made for.
 
-    The name has another policy than Delete in it: whoever deletes such a PersistentVolume keeps the volume.
+    The name has another policy than Delete in it: the volume stays when such a PersistentVolume is deleted.
     """
     name, ref = volume.metadata.name, volume.spec.claim_ref
     if not _goes(volume):

@@ -148,13 +148,13 @@ class PoolKind(Generic[C]):
     place: what stands behind the colon of a description, for people. config: type of the description. options: word ->
     option, in the order of a written description; `name` is of all kinds. read_place: fields of the text behind the
     colon; raises InvalidError. make: the pool, not open, of (config, name, clock, disks); raises InvalidError. look:
-    what is at a pool's place, in a line; blocking, read-only; raises UnavailableError, HostError. needs: of the
+    what is at a pool's place, in a line; blocking, read-only; raises UnavailableError, HostError. looks_first: whether
+    look() needs nothing of the machine, so a wrong place is reported before what the machine lacks. needs: of the
     machine. formats: file systems of its volumes, or of the pool, where a class names none. setup: None for kinds that
-    are not made of devices. has_directory: whether its place is a directory.
-    is_real: False where sizes are not enforced and volumes end with the process. is_prepared:
-    its volumes are disks that a person prepared: their PVs are published before there are claims. give_up: deletes the
-    volumes on prepared disks below a directory; raises UnavailableError, HostError. selinux: whether a volume's mount
-    takes an SELinux context of its own.
+    are not made of devices. has_directory: whether its place is a directory. is_real: False where sizes are not
+    enforced and volumes end with the process. is_prepared: its volumes are disks that a person prepared: their PVs are
+    published before there are claims. give_up: deletes the volumes on prepared disks below a directory; raises
+    UnavailableError, HostError. selinux: whether a volume's mount takes an SELinux context of its own.
     """
 
     name: str
@@ -164,6 +164,7 @@ class PoolKind(Generic[C]):
     read_place: Callable[[str], Mapping[str, Any]]
     make: Callable[[C, str, Clock | None, Disks | None], Pool]
     look: Callable[[C], str]
+    looks_first: bool = False
     needs: Callable[[C], Needs] = lambda _config: Needs()
     formats: tuple[str, ...] = ()
     setup: DeviceSetup[C] | None = None

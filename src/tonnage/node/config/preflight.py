@@ -263,8 +263,9 @@ def look(pool: PoolConfig) -> str:
     Raises: Invalid; Unavailable (there is no such pool); HostError (the machine lacks a requirement).
     """
     pool_config.make(pool)
+    found = pool.kind.look(pool) if pool.kind.looks_first else ""
     if pool.kind.is_real and os.geteuid() != 0:
         raise HostError(f"pool {pool.name}: {pool.kind} pools mount file systems, which takes root: run it as root")
     for lack in lacking(pool):
         raise HostError(f"pool {pool.name}: {pool.kind} pools need {lack}")
-    return str(pool.kind.look(pool))
+    return str(found or pool.kind.look(pool))

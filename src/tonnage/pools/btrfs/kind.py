@@ -37,6 +37,7 @@ KIND = PoolKind(
     read_place=directory_place,
     make=directory.making("tonnage.pools.btrfs.backend"),
     look=directory.looking("btrfs", "btrfs-image"),
+    looks_first=True,
     needs=_needs,
     formats=("btrfs",),
     setup=made_of_devices(("btrfs",)),

@@ -14,6 +14,7 @@ KIND = PoolKind(
     read_place=directory_place,
     make=directory.making("tonnage.pools.image.backend"),
     look=directory.looking("image"),
+    looks_first=True,
     needs=lambda _config: Needs(loop=True, tools=(Tool("mkfs.ext4", "e2fsprogs"),)),
     formats=("ext4",),
     setup=made_of_devices(("xfs", "ext4", "btrfs")),
