@@ -121,8 +121,15 @@ def detach(index: int) -> None:
 
 
 def set_capacity(index: int) -> None:
-    """Update the device to the new size of its file. Raises HostError."""
-    with host_errors(f"cannot set the capacity of {device(index)}"), opened(device(index)) as fd:
+    """Update the device to the new size of its file. Success when it is free, as after the last umount.
+
+    Raises HostError.
+    """
+    with (
+        host_errors(f"cannot set the capacity of {device(index)}"),
+        ignore_errno(errno.ENOENT, errno.ENXIO),
+        opened(device(index)) as fd,
+    ):
         fcntl.ioctl(fd, _SET_CAPACITY, 0)
 
 

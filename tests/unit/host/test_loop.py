@@ -89,6 +89,16 @@ def test_grows_with_its_file(image: Path) -> None:
     attached.close()
 
 
+def test_a_device_that_is_free_meanwhile_has_no_capacity_to_set(image: Path) -> None:
+    """The kernel frees it a moment after the last umount: who lists devices may still see it."""
+    attached = _attach(image, autoclear=False)
+    attached.close()
+    loop.detach(attached.index)
+    assert _is_free(attached.index, image)
+    loop.set_capacity(attached.index)
+    assert _is_free(attached.index, image)
+
+
 def test_many_threads_get_devices_of_their_own(real_folder: Path) -> None:
     paths = [real_folder / f"image{number}" for number in range(24)]
     for path in paths:
