@@ -2,9 +2,9 @@
 
     python -m scripts.check_constraints
 
-uv resolves each layer for each Python and machine with nothing but the versions of its file and of run.txt, and the
-extra `cinder`, which stands for itself, from its own file, where sources will do. A result is remembered in the user's
-cache until a file changes. Without a network nothing is checked, and one sentence says so.
+uv resolves each layer for each Python and machine with nothing but the versions of its file and of run.txt. The extra
+`cinder` has an environment of its own: it is resolved from its own file, also from sources. A result is remembered in
+the user's cache until a file changes. Without a network nothing is checked, and one sentence says so.
 """
 
 from __future__ import annotations

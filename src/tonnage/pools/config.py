@@ -37,7 +37,7 @@ def parse(text: str) -> PoolConfig:
     for key, value in given.items():
         values[kind.options[key].field] = kind.options[key].read(key, value)
     config: PoolConfig = kind.config(kind, **values)
-    config.check()
+    config.check(given)
     return config
 
 

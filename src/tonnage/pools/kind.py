@@ -6,7 +6,7 @@ that reads descriptions imports such modules, so back ends are imported in funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
@@ -53,7 +53,7 @@ class PoolConfig:
 
     @property
     def place(self) -> str:
-        """What stands behind the colon."""
+        """The text after the colon of the description."""
         return str(self.where or "")
 
     @property
@@ -83,8 +83,8 @@ class PoolConfig:
         """What of the machine only one node can have as its pool, "" for nothing."""
         return ""
 
-    def check(self) -> None:
-        """Raises InvalidError for options that do not go together."""
+    def check(self, given: Collection[str]) -> None:
+        """Raises InvalidError for options that do not go together. given: words of the description."""
         if self.size and self.inline > self.size:
             raise InvalidError(f"inline={from_bytes(self.inline)}: more than the pool's size={from_bytes(self.size)}")
 
@@ -145,8 +145,8 @@ class DeviceSetup(Generic[C]):
 class PoolKind(Generic[C]):
     """A kind of pool.
 
-    place: what stands behind the colon of a description, for people. config: type of the description. options: word ->
-    option, in the order of a written description; `name` is of all kinds. read_place: fields of the text behind the
+    place: what the text after the colon of a description names. config: type of the description. options: word ->
+    option, in the order of a written description; `name` is of all kinds. read_place: fields of the text after the
     colon; raises InvalidError. make: the pool, not open, of (config, name, clock, disks); raises InvalidError. look:
     what is at a pool's place, in a line; blocking, read-only; raises UnavailableError, HostError. looks_first: whether
     look() needs nothing of the machine, so a wrong place is reported before what the machine lacks. needs: of the

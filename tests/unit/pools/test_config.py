@@ -102,6 +102,8 @@ def test_parse(text: str, config: PoolConfig) -> None:
         ("lvm:/dev/sda", "volume group '/dev/sda'"),
         ("lvm:vg0,sparse=yes", "lvm has no option 'sparse', it has name, size, inline, thin"),
         ("lvm:vg0,overcommit=2", "overcommit is of a thin pool"),
+        ("lvm:vg0,overcommit=1", "overcommit is of a thin pool"),
+        ("lvm:vg0,overcommit=no", "overcommit is of a thin pool"),
         ("lvm:vg0,thinsize=1Gi", "thinsize is of a thin pool"),
         ("lvm:vg0,thin=a/b", "thin pool 'a/b'"),
         ("image:/p,overcommit=nan", "ratio of at least 1"),

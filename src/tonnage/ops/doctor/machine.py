@@ -91,12 +91,13 @@ def _kernel(view: View, config: NodeConfig) -> Iterator[Finding]:
         return
     about = config.driver.node_name
     lacking = list(dict.fromkeys(lack for pool in real for lack in needs.lacking(pool)))
+    checked = {tool.program for pool in real for tool in pool.kind.needs(pool).tools}
     wanted = {name for pool in real for name in pool.kind.formats}
     for storage_class in view.ours:
         with suppress(InvalidError):
             wanted.add(fstype_of(storage_class) or "")
     for name in sorted(filter(None, wanted)):
-        if shutil.which(f"mkfs.{name}", path=PATH) is None:
+        if f"mkfs.{name}" not in checked and shutil.which(f"mkfs.{name}", path=PATH) is None:
             lacking.append(f"the program mkfs.{name}")
         if not knows(name):
             lacking.append(f"file system {name}: load module {name}")

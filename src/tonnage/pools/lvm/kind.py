@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -59,10 +59,10 @@ class LvmConfig(PoolConfig):
     def only_one_node(self) -> str:
         return f"volume group {self.group}"
 
-    def check(self) -> None:
-        super().check()
-        for word, is_given in (("overcommit", self.overcommit != 1.0), ("thinsize", bool(self.thin_size))):
-            if is_given and not self.thin:
+    def check(self, given: Collection[str]) -> None:
+        super().check(given)
+        for word in ("overcommit", "thinsize"):
+            if word in given and not self.thin:
                 raise InvalidError(f"pool {self.name}: {word} is of a thin pool, name it with thin=")
 
     def existing(self) -> LvmConfig:

@@ -24,6 +24,7 @@ from tonnage.ops import cluster_snapshot
 from tonnage.ops.doctor import machine
 from tonnage.ops.doctor.finding import Finding, Level
 from tonnage.pools import config as pool_config
+from tonnage.pools import needs
 
 SYSTEM, NODE = names.SYSTEM_NAMESPACE, "n1"
 
@@ -208,11 +209,13 @@ def test_file_systems_that_the_kernel_knows(tmp_path: Path) -> None:
 
 
 async def test_a_program_is_missing(kube: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PATH", str(tmp_path))
-    pools = [pool_config.parse(f"image:{tmp_path}/pool,size=1Gi")]
+    for module in (needs, machine):
+        monkeypatch.setattr(module, "PATH", str(tmp_path))
+    pools = [pool_config.parse(f"image:{tmp_path}/{name},size=1Gi,name={name}") for name in ("a", "b")]
     lacking = node.merge({}, {"kubelet": str(tmp_path)}, pools, node=NODE)
 
     found = (await _look(kube, lacking))["kernel"]
 
     assert found.level is Level.FAIL
-    assert "the program mkfs.ext4" in found.text
+    assert "mkfs.ext4, which was not found (Debian: apt-get install e2fsprogs)" in found.text
+    assert found.text.count("mkfs.ext4") == 1
