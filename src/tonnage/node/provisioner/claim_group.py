@@ -292,7 +292,7 @@ class GroupReserver:
         node, shortfall = self._node, round_.shortfall
         if decision.move is machine.GroupMove.WAIT:
             node.table.wait(round_.pending, "siblings" if round_.missing else "rescheduling")
-            return machine.Wait(decision.look_at - round_.now)
+            return machine.Wait(decision.recheck_at - round_.now)
         if decision.move is machine.GroupMove.RESERVE and not round_.is_refused:
             shortfall = node.ledger.reserve(round_.uids)
             if shortfall is None:
@@ -322,7 +322,7 @@ class GroupReserver:
             node.table.remember(found.id, group)
         if isinstance(ready, machine.Wait):
             node.table.wait(round_.pending, "capacity")
-            return machine.Wait(min(ready.seconds, decision.look_at - round_.now))
+            return machine.Wait(min(ready.seconds, decision.recheck_at - round_.now))
         group.reason = ready
         is_missing = bool(round_.missing)
         group.reject(round_.members, node.clock.monotonic(), missing=is_missing, at_least=round_.reschedules)

@@ -72,13 +72,13 @@ class Provisioner:
             "provision", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, machine.RETRY_MAX)
         )
         self._groups = GroupReserver(node)
-        claims.on_restored(self._controller.hasten)
+        claims.on_restored(self._controller.retry_now)
         node.readings.on_reading(self._wake_held)
         node.claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
         node.claims.on_change(self._claim_changed)
-        node.classes.on_change(lambda _, new: self._look_at_all(new.metadata.name) if new is not None else None)
+        node.classes.on_change(lambda _, new: self._observe_all(new.metadata.name) if new is not None else None)
         node.attributes.cache.on_change(self._attributes_changed)
-        node.drivers.on_add(lambda _: self._look_at_all())
+        node.drivers.on_add(lambda _: self._observe_all())
         metrics.WAITING.count(self, node.scope.node, lambda provisioner: provisioner.waiting)
 
     async def ready(self) -> None:
@@ -92,7 +92,7 @@ class Provisioner:
         for claim in self._node.claims:
             self._ledger.version(_version(claim))
         self._ledger.required_version = self._ledger.counted
-        self._look_at_all()
+        self._observe_all()
 
     async def run(self) -> None:
         """Work until cancelled; call ready() first."""
@@ -151,7 +151,7 @@ class Provisioner:
             self._left(old.metadata.uid)
         if new is not None:
             self._ledger.version(_version(new))
-            self._look_at(new)
+            self._observe_claim(new)
 
     def _left(self, uid: str) -> None:
         """Handle a claim without this node, or deleted. Held claims may fit now.
@@ -162,7 +162,7 @@ class Provisioner:
         self._table.leave(uid, self._node.clock.monotonic())
         self._wake_held()
 
-    def _look_at(self, claim: PersistentVolumeClaim) -> None:
+    def _observe_claim(self, claim: PersistentVolumeClaim) -> None:
         uid = claim.metadata.uid
         state = self._table.of(uid)
         if machine.is_rolled_back(claim) and not claim.metadata.deleting:
@@ -176,11 +176,11 @@ class Provisioner:
             return
         if state.is_bound(self._node.clock.monotonic()):
             return
-        self._observe(claim)
+        self._add_to_ledger(claim)
         if state.phase is not machine.Phase.CREATING:
             self._controller.enqueue(uid)
 
-    def _observe(self, claim: PersistentVolumeClaim) -> None:
+    def _add_to_ledger(self, claim: PersistentVolumeClaim) -> None:
         """Add the claim to the ledger if it is for one of our drivers and has no volume."""
         storage_class = self._node.classes.get(claim.spec.storage_class_name or "")
         if claim.spec.volume_name or storage_class is None or self._volume(claim) is not None or is_populated(claim):
@@ -196,17 +196,17 @@ class Provisioner:
         source, now = driver.source(storage_class), self._node.clock.monotonic()
         self._ledger.see(claim.metadata.uid, source, size, attempt=attempt, version=_version(claim), now=now)
 
-    def _look_at_all(self, storage_class: str = "") -> None:
+    def _observe_all(self, storage_class: str = "") -> None:
         """Handle all claims, or those of one class."""
         for claim in list(self._node.claims) if self._ready else ():
             if storage_class in ("", claim.spec.storage_class_name):
-                self._look_at(claim)
+                self._observe_claim(claim)
 
     def _attributes_changed(self, _: VolumeAttributesClass | None, new: VolumeAttributesClass | None) -> None:
         """Handle a class that claims may wait for."""
         for claim in list(self._node.claims) if self._ready and new is not None else ():
             if new is not None and claim.spec.volume_attributes_class_name == new.metadata.name:
-                self._look_at(claim)
+                self._observe_claim(claim)
 
     def _wake_held(self) -> None:
         self._look_again(self._table.held())

@@ -332,7 +332,7 @@ def _step_planned(state: ClaimState, claim: PersistentVolumeClaim, plan: Plan) -
 # The claim group of a pod
 
 
-def stay(attempt: int, claims: int, objects: int) -> float:
+def hold_time(attempt: int, claims: int, objects: int) -> float:
     """Return the hold time in seconds before the attempt-th reschedule.
 
     objects: how many capacity objects such a round changes.
@@ -360,7 +360,7 @@ class NodeSearch:
         """Return seconds until the next check."""
         return max(0.0, max(self.check_at, self.limited_until) - now)
 
-    def news(self, found: Set[str], known: Set[str], *, objects: int, now: float) -> Set[str]:
+    def newly_available_nodes(self, found: Set[str], known: Set[str], *, objects: int, now: float) -> Set[str]:
         """Record which nodes have capacity; return those that had none before.
 
         known: nodes that had it when this node was selected; the scheduler knew of them. objects: how many objects were
@@ -430,12 +430,12 @@ class GroupMove(Enum):
 class GroupDecision:
     """Result of decide().
 
-    look_at: latest time of the next decision, monotonic seconds. uids: claims to patch, with this number of
+    recheck_at: latest time of the next decision, monotonic seconds. uids: claims to patch, with this number of
     reschedules.
     """
 
     move: GroupMove
-    look_at: float
+    recheck_at: float
     uids: tuple[str, ...] = ()
     reschedules: int = 0
 
