@@ -53,6 +53,7 @@ TESTED_BY = {
     "controller/attach/comparison.py": "tests/unit/controller/attach/test_attacher.py"
     "::test_a_volume_that_was_detached_at_the_storage_is_attached_again",
     "controller/attach/loops.py": "tests/integration/test_attach.py::test_data_moves_from_node_to_node_with_the_pod",
+    "transitions.py": "tests/unit/node/provisioner/test_transitions.py",
     "node/provisioner/context.py": "fields only: mypy",
     "node/snapshots/contents.py": "tests/unit/node/test_snapshots.py",
     "node/snapshots/single.py": "tests/unit/node/test_snapshots.py",

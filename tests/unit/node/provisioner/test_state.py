@@ -34,6 +34,7 @@ from tonnage.node.provisioner.state import (
     UNREPORTED_WAIT,
     Action,
     BindVolume,
+    ClaimEvent,
     ClaimGroup,
     ClaimState,
     ClaimTable,
@@ -586,17 +587,17 @@ PLANNED = Plan(CREATION)
         (
             ClaimState(),
             Facts(0.0, CLAIM, plan=Plan(fault="never")),
-            Reject(CLAIM, "infeasible", "never", RETRY_MAX),
+            Reject(CLAIM, ClaimEvent.INFEASIBLE, "never", RETRY_MAX),
         ),
         (
             ClaimState(),
             Facts(0.0, CLAIM, plan=Plan(not_ready="not yet")),
-            Reject(CLAIM, "source", "not yet", SOURCE_WAIT),
+            Reject(CLAIM, ClaimEvent.SOURCE_NOT_READY, "not yet", SOURCE_WAIT),
         ),
         (
             ClaimState(infeasible=NEVER),
             Facts(0.0, CLAIM, plan=PLANNED),
-            Reject(CLAIM, "infeasible", NEVER[1], RETRY_MAX),
+            Reject(CLAIM, ClaimEvent.INFEASIBLE, NEVER[1], RETRY_MAX),
         ),
         (ClaimState(infeasible=OTHER), Facts(0.0, CLAIM, plan=PLANNED), ReserveGroup(CREATION)),
         (
@@ -668,28 +669,28 @@ def test_a_driver_without_storage_is_asked_again_for_more(free: list[int | None]
 def test_what_is_known_of_a_claim_ends_with_it_but_for_what_is_under_way() -> None:
     table = ClaimTable()
     for uid in ("waits", "creates", "blocked", "bound", "active"):
-        table.of(uid).held = True
+        table.of(uid).group = "pod-1"
+    table.happened(["waits", "active"], ClaimEvent.REJECTED)
     table.of("creates").begin(CREATION)
-    table.of("blocked").phase = Phase.BLOCKED
-    table.of("bound").phase = Phase.BOUND
-    table.of("active").is_active = True
-    assert len(table.held()) == 5
-    for uid in list(table.claims):
-        table.leave(uid, 0.0)
-    assert table.held() == []
-    assert {uid: state.phase for uid, state in table.claims.items()} == {
-        "creates": Phase.CREATING,
-        "blocked": Phase.BLOCKED,
-        "active": Phase.WAITING,
-    }
+    table.of("blocked").happened(ClaimEvent.BLOCK)
+    table.of("bound").happened(ClaimEvent.BIND)
+    table.of("bound").bound(5.0)
+    assert table.held() == ["waits", "active"]
+    with table.active("active"):
+        for uid in list(table.claims):
+            table.leave(uid, 0.0)
+        assert table.held() == []
+        assert {uid: (state.phase, state.group) for uid, state in table.claims.items()} == {
+            "creates": (Phase.CREATING, ""),
+            "blocked": (Phase.BLOCKED, ""),
+            "active": (Phase.WAITING, ""),
+        }
     assert table.of("creates").creation is CREATION
 
 
 def test_a_claim_that_is_forgotten_while_it_is_reconciled_begins_anew() -> None:
     table, report = ClaimTable(), FailureReport("p", "no", 1.0)
-    table.claims["u"] = ClaimState(
-        Phase.BOUND, None, 5.0, "capacity", True, Hold(1.0), NEVER, "pod-1", report, 3, True, True
-    )
+    table.claims["u"] = ClaimState(Phase.BOUND, None, 5.0, Hold(1.0), NEVER, "pod-1", report, 3, is_active=True)
     table.forget("u")
     assert table.of("u") == ClaimState(bound_until=5.0, is_active=True)
 
