@@ -535,9 +535,11 @@ def folders(root: Path) -> str:
 
 def states(page: str) -> str:
     """docs/architecture.md with a diagram and a table of each kind of object that has a table of transitions."""
+    from tonnage.controller.snapshots.stages import STAGES
     from tonnage.node.provisioner.state import CLAIM_TRANSITIONS
 
-    for table in (CLAIM_TRANSITIONS,):
+    tables: tuple[TransitionTable[Any, Any], ...] = CLAIM_TRANSITIONS, STAGES
+    for table in tables:
         marker = f"<!-- generated: states of a {table.kind} -->\n"
         head, found, rest = page.partition(marker)
         if not found:

@@ -64,6 +64,7 @@ TESTED_BY = {
     "controller/snapshots/reports.py": "tests/unit/controller/snapshots/test_controller.py",
     "controller/snapshots/loop.py": "tests/unit/controller/snapshots/test_controller.py",
     "controller/snapshots/members.py": "tests/unit/controller/snapshots/test_group_controller.py",
+    "controller/snapshots/stages.py": "tests/unit/controller/snapshots/test_decision.py",
     "claims/snapshot_shape.py": "tests/unit/controller/snapshots/test_decision.py",
 }
 """Module without a test of its name -> the test that fails when its main function is emptied."""

@@ -48,6 +48,7 @@ def test_the_states_are_those_of_the_code() -> None:
     assert gen_reference.states(page) == page
     assert "    waits --> creating: begin" in page
     assert "| bind done | `binding` | `bound` |" in page
+    assert "    bare --> taking: make content" in page
     with pytest.raises(SystemExit, match="no states of a claim"):
         gen_reference.states("# Architecture\n")
 

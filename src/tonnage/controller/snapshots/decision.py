@@ -20,6 +20,7 @@ from tonnage.api.snapshot import MANAGED_BY, PROVISIONER_SOURCE, VolumeSnapshot
 from tonnage.claims.snapshot_shape import GROUP, SINGLE, C, K, S, SnapshotShape, SnapshotSource
 from tonnage.controller.snapshots.members import MemberFacts, is_complete
 from tonnage.controller.snapshots.sources import default_class, driver_of, secret_of
+from tonnage.controller.snapshots.stages import STAGES, SnapshotEvent, SnapshotStage
 from tonnage.errors import InvalidError
 from tonnage.kube.object_write import has_fields
 
@@ -116,6 +117,19 @@ class SnapshotFacts(Generic[S, C, K]):
         """Whether the snapshot has its finalizers."""
         return set(self.shape.protection) <= set(self.snapshot.metadata.finalizers)
 
+    @property
+    def stage(self) -> SnapshotStage:
+        """Its stage."""
+        shape, snapshot, content = self.shape, self.snapshot, self.content
+        if snapshot.metadata.deleting:
+            return SnapshotStage.ENDING if set(ends(shape)) & set(snapshot.metadata.finalizers) else SnapshotStage.GONE
+        if content is None:
+            return SnapshotStage.BARE
+        is_held = shape.content_finalizer in content.metadata.finalizers or content.metadata.deleting
+        if not is_held or not shape.is_bound(content, snapshot):
+            return SnapshotStage.UNBOUND
+        return SnapshotStage.READY if snapshot.status.ready_to_use else SnapshotStage.TAKING
+
 
 @dataclass(frozen=True, slots=True)
 class NothingToDo:
@@ -201,15 +215,38 @@ class ReleaseSnapshot:
 Begun = PrepareSnapshot | MakeContent | BindContent | MakeMembers | ShowContent
 Ending = EndMembers | EndContent | ReleaseSnapshot
 Action = NothingToDo | RejectSnapshot | WarnOnly | Begun | Ending
+_EVENTS: Mapping[type[Action], SnapshotEvent] = {
+    NothingToDo: SnapshotEvent.WAIT,
+    RejectSnapshot: SnapshotEvent.REJECT,
+    WarnOnly: SnapshotEvent.WARN,
+    PrepareSnapshot: SnapshotEvent.PREPARE,
+    MakeContent: SnapshotEvent.MAKE_CONTENT,
+    BindContent: SnapshotEvent.BIND_CONTENT,
+    MakeMembers: SnapshotEvent.MAKE_MEMBERS,
+    EndMembers: SnapshotEvent.END_MEMBERS,
+    EndContent: SnapshotEvent.END_CONTENT,
+    ReleaseSnapshot: SnapshotEvent.RELEASE,
+}
+
+
+def event_of(action: Action) -> SnapshotEvent:
+    """The event that an action is in the table of stages."""
+    if isinstance(action, ShowContent):
+        return SnapshotEvent.SHOW_READY if action.status["readyToUse"] else SnapshotEvent.SHOW
+    return _EVENTS[type(action)]
 
 
 def decide(facts: SnapshotFacts[S, C, K]) -> Action:
-    """The next action."""
-    if facts.snapshot.metadata.deleting:
-        return _end(facts)
-    if facts.content is not None:
-        return _with_content(facts, facts.content)
-    return _without_content(facts)
+    """The next action. Raises ImpossibleTransitionError where the table of stages does not have it."""
+    stage = facts.stage
+    if stage in (SnapshotStage.ENDING, SnapshotStage.GONE):
+        action = _end(facts, stage)
+    elif facts.content is not None:
+        action = _with_content(facts, facts.content, stage)
+    else:
+        action = _without_content(facts)
+    STAGES.after(stage, event_of(action), about=facts.snapshot.key)
+    return action
 
 
 # Deleted
@@ -220,10 +257,10 @@ def ends(shape: SnapshotShape[S, C, K]) -> tuple[str, ...]:
     return shape.protection if shape.word == GROUP.word else (*shape.protection, IN_GROUP, PROVISIONER_SOURCE)
 
 
-def _end(facts: SnapshotFacts[S, C, K]) -> Action:
+def _end(facts: SnapshotFacts[S, C, K], stage: SnapshotStage) -> Action:
     """Members first: a claim that is made from one keeps it, and so the whole group."""
     shape, snapshot, content = facts.shape, facts.snapshot, facts.content
-    if not set(ends(shape)) & set(snapshot.metadata.finalizers):
+    if stage is SnapshotStage.GONE:
         return NothingToDo()
     if facts.group:
         text = f"VolumeSnapshot is a member of VolumeGroupSnapshot {facts.group}, and is deleted with it: delete that"
@@ -251,7 +288,7 @@ def _end_members(facts: SnapshotFacts[S, C, K]) -> Action:
 # With a content
 
 
-def _with_content(facts: SnapshotFacts[S, C, K], content: C) -> Action:
+def _with_content(facts: SnapshotFacts[S, C, K], content: C, stage: SnapshotStage) -> Action:
     shape, snapshot, why = facts.shape, facts.snapshot, reasons_of(facts.shape)
     ref, meta, where = shape.ref(content), snapshot.metadata, f"{shape.contents.kind} [{content.metadata.name}]"
     is_named, is_given = bool(shape.named_content(snapshot)), shape.is_given(content)
@@ -265,8 +302,7 @@ def _with_content(facts: SnapshotFacts[S, C, K], content: C) -> Action:
         return RejectSnapshot(reason, f"{where} is bound to a different {shape.word}")
     if not facts.is_protected:
         return PrepareSnapshot()
-    protected = shape.content_finalizer in content.metadata.finalizers or content.metadata.deleting
-    if not ref.uid or not protected:
+    if stage is SnapshotStage.UNBOUND:
         return BindContent(_binding(facts, content))
     return _progress(facts, content)
 

@@ -10,10 +10,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
+from tonnage.api.group_snapshot import VolumeSnapshotInfo
+from tonnage.api.kinds import CLAIMS, GROUP_SNAPSHOTS, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
 from tonnage.api.snapshot import (
     BEING_DELETED,
     CONTENT_BOUND,
@@ -21,10 +23,11 @@ from tonnage.api.snapshot import (
     VolumeSnapshotClass,
     VolumeSnapshotContent,
 )
-from tonnage.claims.snapshot_shape import SINGLE, SnapshotSource
+from tonnage.claims.snapshot_shape import GROUP, SINGLE, SnapshotShape, SnapshotSource
 from tonnage.controller.snapshots.decision import (
     BindContent,
     EndContent,
+    EndMembers,
     MakeContent,
     NothingToDo,
     PrepareSnapshot,
@@ -35,7 +38,10 @@ from tonnage.controller.snapshots.decision import (
     WarnOnly,
     content_body,
     decide,
+    event_of,
 )
+from tonnage.controller.snapshots.members import MemberFacts
+from tonnage.controller.snapshots.stages import STAGES, SnapshotEvent, SnapshotStage
 from tonnage.errors import InvalidError
 
 META = {"namespace": "shop", "name": "monday", "uid": "u"}
@@ -199,3 +205,101 @@ def test_what_is_shown_once_is_not_shown_again(status: dict[str, Any]) -> None:
 def test_secrets_that_cannot_be(parameters: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidError, match=said):
         content_body(replace(WHOLE, sources=_source(volume(OTHER))), of_class("c", OTHER, **parameters), OTHER)
+
+
+# Stages
+
+MEMBER = f"snapshot-{'0' * 64}"
+OWNER = {"apiVersion": GROUP_SNAPSHOTS.api_version, "kind": GROUP_SNAPSHOTS.kind, "name": "g", "uid": "g"}
+
+
+def _any(shape: SnapshotShape[Any, Any, Any]) -> st.SearchStrategy[SnapshotFacts[Any, Any, Any]]:
+    """Facts of any kind, also those that no cluster has together."""
+    name, error = shape.content_name("u"), {"message": "no", "time": "2026-01-02T03:04:05Z"}
+    when = "2026-01-02T03:04:05Z" if shape is GROUP else 10**18
+    of_claims: dict[str, Any] = {"selector": {}} if shape is GROUP else {"persistentVolumeClaimName": "data"}
+    made: dict[str, Any] = {"volumeHandles": ["v"]} if shape is GROUP else {"volumeHandle": "v"}
+    given: dict[str, Any] = {"groupSnapshotHandles": {}} if shape is GROUP else {"snapshotHandle": "s"}
+    statuses = st.sampled_from(
+        [{}, {"error": error}, {"readyToUse": False}, {"readyToUse": True, "creationTime": when}]
+    )
+    ends_ = st.sampled_from([{}, {}, {}, GONE])
+    heads = [META] if shape is GROUP else [META, META | {"name": MEMBER, "ownerReferences": [OWNER]}]
+    snapshots = st.builds(
+        lambda head, finalizers, end, source, of, status: shape.snapshots.decode(
+            msgspec.json.encode(
+                {
+                    "metadata": head | {"finalizers": finalizers} | end,
+                    "spec": {"source": source, shape.field("ClassName"): of},
+                    "status": {key: value for key, value in status.items() if key != "creationTime"},
+                }
+            )
+        ),
+        st.sampled_from(heads),
+        st.sampled_from([[], ["a.b/c"], *[list(shape.protection)] * 3]),
+        ends_,
+        st.sampled_from([of_claims, {f"{shape.field('ContentName')}": name}]),
+        st.sampled_from([None, "c"]),
+        statuses,
+    )
+    contents = st.builds(
+        lambda finalizers, end, source, uid, driver, policy, status: shape.contents.decode(
+            msgspec.json.encode(
+                {
+                    "metadata": {"name": name, "finalizers": finalizers} | end,
+                    "spec": {
+                        "source": source, shape.field("Ref"): META | {"uid": uid}, "driver": driver,
+                        "deletionPolicy": policy,
+                    },
+                    "status": status,
+                }
+            )
+        ),
+        st.sampled_from([[], *[[shape.content_finalizer]] * 3]),
+        ends_,
+        st.sampled_from([made, given]),
+        st.sampled_from(["", "u", "u", "u", "x"]),
+        st.sampled_from([names.DRIVER, OTHER]),
+        st.sampled_from(["Delete", "Retain"]),
+        statuses,
+    )  # fmt: skip
+    chosen = shape.classes.decode(
+        msgspec.json.encode({"metadata": {"name": "c"}, "driver": names.DRIVER, "deletionPolicy": "Delete"})
+    )
+    member = snapshot({"name": "m", "ownerReferences": []})
+    members = [MemberFacts(VolumeSnapshotInfo("v", "s")), MemberFacts(VolumeSnapshotInfo("v", "s"), member)]
+    return st.builds(
+        SnapshotFacts,
+        st.just(shape),
+        snapshots,
+        st.none() | contents,
+        storage_class=st.none() | st.just(chosen),
+        defaults=st.sampled_from([[], [chosen]]),
+        sources=st.sampled_from([[], _source(volume())]),
+        members=st.lists(st.sampled_from(members), max_size=1) if shape is GROUP else st.just([]),
+        living=st.sampled_from([[], [ENDING], [snapshot()]]) if shape is GROUP else st.just([]),
+        restored=st.sampled_from(["", "copy"]),
+        group=st.sampled_from(["", "shop/g"]) if shape is SINGLE else st.just(""),
+    )
+
+
+@pytest.mark.parametrize("shape", [SINGLE, GROUP], ids=["single", "group"])
+def test_no_facts_lead_out_of_the_table_of_stages(shape: SnapshotShape[Any, Any, Any]) -> None:
+    @examples(1000)
+    @given(_any(shape))
+    def each(facts: SnapshotFacts[Any, Any, Any]) -> None:
+        action = decide(facts)  # or ImpossibleTransitionError
+        assert STAGES.allows(facts.stage, event_of(action))
+        if isinstance(action, EndContent | EndMembers | ReleaseSnapshot):
+            assert facts.stage is SnapshotStage.ENDING, "nothing ends before its user says so"
+        if isinstance(action, MakeContent):
+            assert facts.stage is SnapshotStage.BARE
+
+    each()
+
+
+def test_the_table_of_stages_has_all_and_each_once() -> None:
+    pairs = [(stage, row.event) for row in STAGES.rows for stage in row.before]
+    assert len(pairs) == len(set(pairs))
+    assert {stage for stage, _ in pairs} == set(SnapshotStage)
+    assert {event for _, event in pairs} == set(SnapshotEvent)
