@@ -31,8 +31,7 @@ from tonnage.host.run import run
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import StandaloneDriver
 from tonnage.pools.config import parse
-from tonnage.pools.core import pool as core_pool
-from tonnage.pools.core import probe
+from tonnage.pools.core import probe, work
 from tonnage.testing.wait import eventually, wait_until_served
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -115,7 +114,7 @@ async def test_every_call_gives_up_few_threads_are_stuck_and_the_other_pool_goes
     real_folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., Awaitable[CsiError]]
 ) -> None:
     monkeypatch.setattr(probe, "PATIENCE", 1.0)
-    monkeypatch.setattr(core_pool, "SLOW", 0.5)
+    monkeypatch.setattr(work, "SLOW", 0.5)
     socket, pools = real_folder / "csi.sock", [f"image:{real_folder}/disk/pool,name=hung,size=200Mi,sparse=yes"]
     pools.append(f"image:{real_folder}/well,name=well,size=64Mi,sparse=yes")
     driver = StandaloneDriver(DriverConfig(socket, [parse(pool) for pool in pools], "n1", real_folder / "state"))

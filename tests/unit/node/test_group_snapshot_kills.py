@@ -41,7 +41,7 @@ def _deadly(monkeypatch: pytest.MonkeyPatch, guillotine: Guillotine) -> None:
 
 
 async def _held(node: FakeNode) -> set[str]:
-    return {f"scratch/{snapshot.name}" for snapshot in await node.pool.list_snapshots()}
+    return {f"scratch/{snapshot.name}" for snapshot in await node.pool.snapshots.list()}
 
 
 async def _life(stage: Stage, world: GroupNodeWorld, name: str, volumes: list[str], *, policy: str) -> None:
@@ -63,7 +63,7 @@ async def _life(stage: Stage, world: GroupNodeWorld, name: str, volumes: list[st
     assert left == (set(content.snapshot_handles) if policy == "Retain" else set())
     stage.guillotine.at = 0
     for handle in left:
-        await node.pool.delete_snapshot(handle.partition("/")[2])
+        await node.pool.snapshots.delete(handle.partition("/")[2])
 
 
 @pytest.mark.slow

@@ -85,6 +85,15 @@ class Mortal(FakePool):
     def __init__(self, guillotine: Guillotine, size: int) -> None:
         super().__init__("scratch", size, directories=False)
         self._guillotine = guillotine
+        create, delete = self.snapshots.create, self.snapshots.delete
+
+        async def created(name: str, volume: str, **more: Any) -> Snapshot:
+            return await self._around(create(name, volume, **more))
+
+        async def deleted(name: str) -> None:
+            await self._around(delete(name))
+
+        self.snapshots.create, self.snapshots.delete = created, deleted  # type: ignore[method-assign]
 
     async def _around(self, call: Awaitable[T]) -> T:
         try:
@@ -101,12 +110,6 @@ class Mortal(FakePool):
 
     async def delete(self, name: str, *, wait: bool = True) -> None:
         await self._around(super().delete(name, wait=wait))
-
-    async def create_snapshot(self, name: str, volume: str, **more: Any) -> Snapshot:
-        return await self._around(super().create_snapshot(name, volume, **more))
-
-    async def delete_snapshot(self, name: str) -> None:
-        await self._around(super().delete_snapshot(name))
 
 
 @dataclass
@@ -172,11 +175,11 @@ async def _life(stage: Stage, world: SnapshotWorld, name: str, *, policy: str) -
     await node.select(f"{name}-copy")
     await until(lambda: node.is_bound(f"{name}-copy"), limit=3600)
     volume = (await node.claim(f"{name}-copy")).spec.volume_name
-    assert handle in {f"scratch/{s.name}" for s in await node.pool.list_snapshots()}
+    assert handle in {f"scratch/{s.name}" for s in await node.pool.snapshots.list()}
     assert len(await node.volumes()) == 2, "no volume is made twice"
     await world.delete(name)
     await until(lambda: world.is_gone(content.metadata.name), limit=3600)
-    left = {f"scratch/{s.name}" for s in await node.pool.list_snapshots()}
+    left = {f"scratch/{s.name}" for s in await node.pool.snapshots.list()}
     assert (handle in left) == (policy == "Retain")
     released = await node.release(f"{name}-copy")
     assert released.metadata.name == volume
@@ -192,7 +195,7 @@ async def _life(stage: Stage, world: SnapshotWorld, name: str, *, policy: str) -
     assert len(await node.volumes()) == 1
     if policy == "Retain":
         stage.guillotine.at = 0
-        await node.pool.delete_snapshot(handle.partition("/")[2])
+        await node.pool.snapshots.delete(handle.partition("/")[2])
 
 
 @pytest.mark.slow
@@ -241,7 +244,7 @@ async def test_an_agent_dies_at_every_step_of_a_snapshot_without_room(
         await world.failure(name, "no capacity")
         await world.delete(f"s{steps}")
         await until(lambda name=name: world.is_gone(name), limit=3600)  # type: ignore[misc]
-        assert await node.pool.list_snapshots() == []
+        assert await node.pool.snapshots.list() == []
         if not stage.kills:
             break
     executioner.cancel()
@@ -275,7 +278,7 @@ async def test_a_content_is_deleted_while_its_agent_is_dead(
         await asyncio.sleep(60)
         if stage.kills == steps:
             assert await world.is_gone(content)
-            assert await node.pool.list_snapshots() == []
+            assert await node.pool.snapshots.list() == []
     executioner.cancel()
     assert steps == (5 if node_label else 7), "create, write; and taken, where nobody had labelled it"
 
@@ -344,7 +347,7 @@ class Play:
         await asyncio.sleep(3600)
         found = {c.metadata.name: c for c in (await self.world.kube.list(kinds.SNAPSHOT_CONTENTS)).items}
         assert set(found) == set(self.handles), "contents"
-        there = {f"scratch/{snapshot.name}" for snapshot in await self.stage.node.pool.list_snapshots()}
+        there = {f"scratch/{snapshot.name}" for snapshot in await self.stage.node.pool.snapshots.list()}
         made = {c.handle for c in found.values() if content_name("") in c.metadata.name}
         assert made <= there, "what a content has is there"
         assert there <= set(self.handles.values()) | self.retained, "nothing is left behind"

@@ -13,8 +13,8 @@ from tests.hanging import HangingPool
 from tonnage.aio.clock import LoopClock
 from tonnage.errors import ExhaustedError, HostError
 from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.core.pool import SLOW
 from tonnage.pools.core.probe import EVERY, PATIENCE, DiskHangsError, WriteProbe
+from tonnage.pools.core.work import SLOW
 from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.wait import Eventually
 
@@ -257,13 +257,13 @@ CALLS: dict[str, Callable[[_Hanging, str], Coroutine[Any, Any, Any]]] = {
     "publish": lambda pool, name: pool.publish(name, Path("/s"), Path("/t")),
     "unpublish": lambda pool, name: pool.unpublish(name, Path("/t")),
     "stats": lambda pool, name: pool.stats(name, Path("/t")),
-    "expand": lambda pool, name: pool.expand(name, 2 * GIB),
-    "grow": lambda pool, name: pool.grow(name, Path("/t")),
+    "expand": lambda pool, name: pool.growth.expand(name, 2 * GIB),
+    "grow": lambda pool, name: pool.growth.grow(name, Path("/t")),
     "modify": lambda pool, name: pool.modify(name, {}),
     "annotate": lambda pool, name: pool.annotate(name, {"a": "b"}),
     "in_use": lambda pool, name: pool.in_use(name),
-    "create_snapshot": lambda pool, name: pool.create_snapshot(f"of-{name}", name),
-    "delete_snapshot": lambda pool, name: pool.delete_snapshot(f"of-{name}"),
+    "create_snapshot": lambda pool, name: pool.snapshots.create(f"of-{name}", name),
+    "delete_snapshot": lambda pool, name: pool.snapshots.delete(f"of-{name}"),
 }
 
 
