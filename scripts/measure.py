@@ -67,7 +67,9 @@ TESTED_BY = {
     "controller/snapshots/contents.py": "tests/unit/controller/snapshots/test_controller.py",
     "controller/snapshots/sources.py": "tests/unit/controller/snapshots/test_decision.py",
     "controller/snapshots/reports.py": "tests/unit/controller/snapshots/test_controller.py",
-    "controller/snapshots/group_decision.py": "tests/unit/controller/snapshots/test_group_controller.py",
+    "controller/snapshots/loop.py": "tests/unit/controller/snapshots/test_controller.py",
+    "controller/snapshots/members.py": "tests/unit/controller/snapshots/test_group_controller.py",
+    "claims/snapshot_shape.py": "tests/unit/controller/snapshots/test_decision.py",
 }
 """Module without a test of its name -> the test that fails when its main function is emptied."""
 _WORD = re.compile(r"\b(?:" + "|".join(WORDS) + r")\b", re.IGNORECASE)
