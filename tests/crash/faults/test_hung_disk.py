@@ -129,20 +129,25 @@ async def test_every_call_gives_up_few_threads_are_stuck_and_the_other_pool_goes
         with disk.hangs():
             for _ in range(3):  # as the kubelet and the agent repeat them
                 deleted = (
-                    refused(client.delete_volume(vid), Code.UNAVAILABLE, "does not answer") for vid in volumes[:3]
+                    refused(client.delete_volume(vid), Code.UNAVAILABLE, "does not answer") for vid in volumes[:2]
                 )
                 staged = (
                     refused(client.stage(vid, real_folder / vid[-2:], MOUNT), Code.UNAVAILABLE, "does not answer")
-                    for vid in volumes[3:]
+                    for vid in volumes[2:4]
                 )
                 made = refused(create("new", "hung"), Code.RESOURCE_EXHAUSTED, "it cannot write")
-                await asyncio.gather(*deleted, *staged, made)
+                both = client.create_group_snapshot("g", volumes[4:])
+                grouped = refused(both, Code.UNAVAILABLE, "does not answer")
+                await asyncio.gather(*deleted, *staged, made, grouped)
                 stuck = [one.name for one in threading.enumerate() if one.name.startswith("pool-hung")]
                 assert len(stuck) <= 7, stuck
+                assert len([one for one in threading.enumerate() if one.name.startswith("pool-group")]) <= 1
                 other = await create("other", "well")
                 await client.stage(other, real_folder / "other", MOUNT)
                 await client.unstage(other, real_folder / "other")
                 await client.delete_volume(other)
+        await _until_done(lambda: client.delete_group_snapshot("g"))
+        assert await client.list_snapshots() == []
         for vid in volumes:
             await _until_done(partial(client.unstage, vid, real_folder / vid[-2:]))
             await _until_done(partial(client.delete_volume, vid))

@@ -68,7 +68,7 @@ async def take(
         await _check_new(member)
     while True:
         try:
-            await _take_or_delete(members, completed or {}, seconds)
+            await _take(members, completed or {}, seconds)
             break
         except DoesNotFitError:
             raise
@@ -76,16 +76,6 @@ async def take(
             if not await _make_way(members):
                 raise
     return [await member.pool.snapshots.get(member.wanted.name) for member in members]
-
-
-async def _take_or_delete(members: Sequence[MemberRequest], completed: Mapping[str, str], seconds: float) -> None:
-    try:
-        await _take(members, completed, seconds)
-    except BaseException:
-        for member in members:
-            with suppress(TonnageError):  # the caller finds and deletes what stays
-                await member.pool.snapshots.delete(member.wanted.name)
-        raise
 
 
 async def _make_way(members: Sequence[MemberRequest]) -> bool:
@@ -104,20 +94,45 @@ async def _check_new(member: MemberRequest) -> None:
 
 
 async def _take(members: Sequence[MemberRequest], completed: Mapping[str, str], seconds: float) -> None:
-    pools = {member.pool.name: member.pool for member in members}
+    pools = [pool for _, pool in sorted({member.pool.name: member.pool for member in members}.items())]
+    for pool in pools:
+        pool.work.check_stuck()
+    work = _take_held(pools, members, completed, seconds)
+    for pool in pools:  # the disk of any may hang
+        work = pool.work.watched(work)
+    await work
+
+
+async def _take_held(
+    pools: Sequence[Pool], members: Sequence[MemberRequest], completed: Mapping[str, str], seconds: float
+) -> None:
     async with AsyncExitStack() as held:
-        for _, pool in sorted(pools.items()):
+        for pool in pools:
             await held.enter_async_context(pool.snapshots.hold(_of(pool, members)))
-        if all(pool.backend.is_instant for pool in pools.values()):
-            _take_now(members, completed, seconds)
-        else:
-            threads = Threads("group", 1)
-            try:
-                await threads.run(_take_now, members, completed, seconds)
-            finally:
-                threads.close()
-        for pool in pools.values():
-            await pool.work.commit()
+        for member in members:
+            await _check_new(member)
+        try:
+            await _take_and_commit(pools, members, completed, seconds)
+        except BaseException:
+            for member in members:  # still held: a caller that has given up may have repeated the call
+                with suppress(TonnageError):  # the caller finds and deletes what stays
+                    await member.pool.snapshots.delete_held(member.wanted.name)
+            raise
+
+
+async def _take_and_commit(
+    pools: Sequence[Pool], members: Sequence[MemberRequest], completed: Mapping[str, str], seconds: float
+) -> None:
+    if all(pool.backend.is_instant for pool in pools):
+        _take_now(members, completed, seconds)
+    else:
+        threads = Threads("group", 1)
+        try:
+            await threads.run(_take_now, members, completed, seconds)
+        finally:
+            threads.close()
+    for pool in pools:
+        await pool.work.commit()
 
 
 def _of(pool: Pool, members: Sequence[MemberRequest]) -> list[SnapshotRequest]:

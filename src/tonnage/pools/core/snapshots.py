@@ -85,10 +85,14 @@ class PoolSnapshots:
         self._check_offered()
         async with self.work.locks.hold(f"{name}@"):
             self._backend.check_open()
-            try:
-                await self.work.run_and_commit(self._backend.delete_snapshot, name)
-            finally:
-                self._deletion.erase()
+            await self.delete_held(name)
+
+    async def delete_held(self, name: str) -> None:
+        """As delete(), of a snapshot that the caller holds."""
+        try:
+            await self.work.run_and_commit(self._backend.delete_snapshot, name)
+        finally:
+            self._deletion.erase()
 
     async def get(self, name: str) -> Snapshot:
         """Read one snapshot's record. Raises NotFoundError, also where there are no snapshots."""

@@ -326,7 +326,7 @@ async def test_what_was_taken_too_late_is_never_completed(
         await pool.create(VolumeRequest("v", 400 * MI, fstype="xfs"))
         async with staged(real_folder, [(pool, "v")]):
             monkeypatch.setattr(ImageContent, "snapshot", slow)
-            monkeypatch.setattr(pool.snapshots, "delete", failing)
+            monkeypatch.setattr(pool.snapshots, "delete_held", failing)
             with pytest.raises(HostError, match="were frozen for"):
                 await group.take(of(pool, "v"), completed={"whole": "yes"}, seconds=0.5)
             monkeypatch.undo()
