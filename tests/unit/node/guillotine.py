@@ -76,6 +76,15 @@ class Mortal(FakePool):
     def __init__(self, guillotine: Guillotine, size: int) -> None:
         super().__init__("scratch", size, directories=False)
         self._guillotine = guillotine
+        create, delete = self.snapshots.create, self.snapshots.delete
+
+        async def created(name: str, volume: str, **more: Any) -> Snapshot:
+            return await self._around(create(name, volume, **more))
+
+        async def deleted(name: str) -> None:
+            await self._around(delete(name))
+
+        self.snapshots.create, self.snapshots.delete = created, deleted  # type: ignore[method-assign]
 
     async def _around(self, call: Awaitable[T]) -> T:
         try:
@@ -92,12 +101,6 @@ class Mortal(FakePool):
 
     async def delete(self, name: str, *, wait: bool = True) -> None:
         await self._around(super().delete(name, wait=wait))
-
-    async def create_snapshot(self, name: str, volume: str, **more: Any) -> Snapshot:
-        return await self._around(super().create_snapshot(name, volume, **more))
-
-    async def delete_snapshot(self, name: str) -> None:
-        await self._around(super().delete_snapshot(name))
 
 
 @dataclass

@@ -34,7 +34,7 @@ from tonnage.testing.wait import eventually as until
 
 async def held(node: FakeNode) -> set[str]:
     """What the driver has."""
-    return {f"scratch/{snapshot.name}" for snapshot in await node.pool.list_snapshots()}
+    return {f"scratch/{snapshot.name}" for snapshot in await node.pool.snapshots.list()}
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Scene(ABC):
         assert left == (ids if policy == "Retain" else set())
         self.stage.guillotine.at = 0
         for handle in left:
-            await self.stage.node.pool.delete_snapshot(handle.partition("/")[2])
+            await self.stage.node.pool.snapshots.delete(handle.partition("/")[2])
 
 
 class Single(Scene):
@@ -218,7 +218,7 @@ async def test_an_agent_dies_at_every_step_of_a_snapshot_without_room(
         await world.failure(name, "no capacity")
         await world.delete(f"s{steps}")
         await until(lambda name=name: world.is_gone(name), limit=3600)  # type: ignore[misc]
-        assert await node.pool.list_snapshots() == []
+        assert await node.pool.snapshots.list() == []
         if not stage.kills:
             break
     executioner.cancel()
