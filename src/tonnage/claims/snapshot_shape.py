@@ -20,11 +20,11 @@ from tonnage.api.group_snapshot import (
     GROUP_CONTENT_BOUND,
     GROUP_SECRET_NAME,
     GROUP_SECRET_NAMESPACE,
+    IN_GROUP,
     VolumeGroupSnapshot,
     VolumeGroupSnapshotClass,
     VolumeGroupSnapshotContent,
     group_content_name,
-    group_name,
     group_of,
     is_member_content,
     member_content,
@@ -47,13 +47,13 @@ from tonnage.api.snapshot import (
     BOUND,
     CONTENT_BOUND,
     DEFAULT_CLASS,
+    PROVISIONER_SOURCE,
     SECRET_NAME,
     SECRET_NAMESPACE,
     VolumeSnapshot,
     VolumeSnapshotClass,
     VolumeSnapshotContent,
     content_name,
-    snapshot_name,
 )
 
 _NANO = 1_000_000_000
@@ -83,11 +83,12 @@ class SnapshotShape(Generic[S, C, K]):
     """One of the two shapes.
 
     word: of messages. made_for, given: of messages, what a content was made for, and what one names that exists.
-    protection: finalizers of a snapshot that has a content. secret: annotations that name a content's Secret. role: of
-    the driver's calls, as the keys of Secrets in a class name it. content_name, csi_name: after a snapshot's uid.
-    claim_word: whose volume a class does not fit. no_source: why there is no claim, or InvalidError. named_content,
-    member_content: content that a snapshot names, or has as a member of a group, "" for none. spec_of: of a content for
-    these claims. shown: a content's status as its snapshot shows it.
+    protection: finalizers of a snapshot that has a content. ends: those that are taken off a deleted one, also a
+    member's and an earlier provisioner's. secret: annotations that name a content's Secret. role: of the driver's
+    calls, as the keys of Secrets in a class name it. content_name: after a snapshot's uid. claim_word: whose
+    volume a class does not fit. no_source: why there is no claim, or InvalidError. named_content, member_content:
+    content that a snapshot names, or has as a member of a group, "" for none. spec_of: of a content for these claims.
+    shown: a content's status as its snapshot shows it.
     """
 
     word: str
@@ -97,13 +98,13 @@ class SnapshotShape(Generic[S, C, K]):
     contents: Kind[C]
     classes: Kind[K]
     protection: tuple[str, ...]
+    ends: tuple[str, ...]
     content_finalizer: str
     being_deleted: str
     default_class: str
     secret: tuple[str, str]
     role: str
     content_name: Callable[[str], str]
-    csi_name: Callable[[str], str]
     class_name: Callable[[S], str]
     named_content: Callable[[S], str]
     member_content: Callable[[S], str]
@@ -185,13 +186,13 @@ SINGLE = SnapshotShape(
     contents=SNAPSHOT_CONTENTS,
     classes=SNAPSHOT_CLASSES,
     protection=(AS_SOURCE, BOUND),
+    ends=(AS_SOURCE, BOUND, IN_GROUP, PROVISIONER_SOURCE),
     content_finalizer=CONTENT_BOUND,
     being_deleted=BEING_DELETED,
     default_class=DEFAULT_CLASS,
     secret=(SECRET_NAME, SECRET_NAMESPACE),
     role="snapshotter",
     content_name=content_name,
-    csi_name=snapshot_name,
     class_name=lambda snapshot: snapshot.spec.volume_snapshot_class_name or "",
     named_content=lambda snapshot: snapshot.spec.source.volume_snapshot_content_name,
     member_content=member_content,
@@ -214,13 +215,13 @@ GROUP = SnapshotShape(
     contents=GROUP_CONTENTS,
     classes=GROUP_CLASSES,
     protection=(GROUP_BOUND,),
+    ends=(GROUP_BOUND,),
     content_finalizer=GROUP_CONTENT_BOUND,
     being_deleted=GROUP_BEING_DELETED,
     default_class=DEFAULT_GROUP_CLASS,
     secret=(GROUP_SECRET_NAME, GROUP_SECRET_NAMESPACE),
     role="group-snapshotter",
     content_name=group_content_name,
-    csi_name=group_name,
     class_name=lambda group: group.spec.volume_group_snapshot_class_name or "",
     named_content=lambda group: group.spec.source.volume_group_snapshot_content_name,
     member_content=lambda group: "",

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic
 
 from tonnage.api import names
-from tonnage.api.group_snapshot import IN_GROUP
 from tonnage.api.meta import ObjectMeta
-from tonnage.api.snapshot import MANAGED_BY, PROVISIONER_SOURCE, VolumeSnapshot
-from tonnage.claims.snapshot_shape import GROUP, SINGLE, C, K, S, SnapshotShape, SnapshotSource
+from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshot
+from tonnage.claims.snapshot_shape import SINGLE, C, K, S, SnapshotShape, SnapshotSource
 from tonnage.controller.snapshots.members import MemberFacts, is_complete
 from tonnage.controller.snapshots.sources import default_class, driver_of, secret_of
 from tonnage.controller.snapshots.stages import STAGES, SnapshotEvent, SnapshotStage
@@ -122,7 +121,7 @@ class SnapshotFacts(Generic[S, C, K]):
         """Its stage."""
         shape, snapshot, content = self.shape, self.snapshot, self.content
         if snapshot.metadata.deleting:
-            return SnapshotStage.ENDING if set(ends(shape)) & set(snapshot.metadata.finalizers) else SnapshotStage.GONE
+            return SnapshotStage.ENDING if set(shape.ends) & set(snapshot.metadata.finalizers) else SnapshotStage.GONE
         if content is None:
             return SnapshotStage.BARE
         is_held = shape.content_finalizer in content.metadata.finalizers or content.metadata.deleting
@@ -250,11 +249,6 @@ def decide(facts: SnapshotFacts[S, C, K]) -> Action:
 
 
 # Deleted
-
-
-def ends(shape: SnapshotShape[S, C, K]) -> tuple[str, ...]:
-    """The finalizers that a deleted snapshot may have for us: also those of members, and of an earlier provisioner."""
-    return shape.protection if shape.word == GROUP.word else (*shape.protection, IN_GROUP, PROVISIONER_SOURCE)
 
 
 def _end(facts: SnapshotFacts[S, C, K], stage: SnapshotStage) -> Action:

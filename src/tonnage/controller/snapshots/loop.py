@@ -36,7 +36,6 @@ from tonnage.controller.snapshots.decision import (
     SnapshotFacts,
     WarnOnly,
     decide,
-    ends,
     reasons_of,
 )
 from tonnage.controller.snapshots.members import MemberFacts
@@ -210,7 +209,7 @@ class SnapshotLoop(Reconciler[str], Generic[S, C, K]):
     async def _release(self, snapshot: S, content: C | None) -> None:
         # An earlier external-provisioner of our driver left its own; that of another driver still uses it.
         is_ours = content is None or content.spec.driver in self._ours
-        ours = [one for one in ends(self._shape) if is_ours or one != PROVISIONER_SOURCE]
+        ours = [one for one in self._shape.ends if is_ours or one != PROVISIONER_SOURCE]
 
         def body(now: S) -> dict[str, object] | None:
             rest = [one for one in now.metadata.finalizers if one not in ours]
