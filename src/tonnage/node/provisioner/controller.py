@@ -326,6 +326,8 @@ class Provisioner:
         if isinstance(outcome, machine.Wait):
             return max(outcome.seconds, SHORTEST_WAIT)
         self._look_again(u for u in outcome.uids if u != uid)
+        if state.phase is machine.Phase.BLOCKED:  # it left and came back meanwhile; the end of the sweep enqueues it
+            return None
         state.begin(creation)
         return await self._create(uid, state, creation)
 

@@ -15,7 +15,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.errors import BusyError, HostError, UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
-from tonnage.node.provisioner.state import LOOK_EVERY, Phase
+from tonnage.node.provisioner.state import LOOK_EVERY, ClaimEvent, Creation, Phase, Reserved, Wait
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
 from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.node import MakeNode
@@ -451,3 +451,33 @@ async def test_an_impossible_transition_is_an_error_of_that_claim_alone(
     assert all(f"claim {uid}: " in str(r.exc_info[1]) for r in found if r.exc_info)
     table.of(uid).forget()  # as when the claim leaves
     await eventually(lambda: node.is_bound("bad"))
+
+
+async def test_no_creation_begins_while_a_sweep_deletes_the_volume_of_an_earlier_one(
+    make_node: MakeNode,
+    make_claim: MakeClaim,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The sweep began while the claim was away from this node, and a round of its group was decided."""
+    node = await make_node()
+    claim = await make_claim("data", storageClassName="late")
+    uid, provisioner = claim.metadata.uid, node.agents[0].provisioner
+    real, blocked = provisioner._groups.reserve, asyncio.Event()
+
+    async def reserve(creation: Creation) -> Wait | Reserved:
+        outcome = await real(creation)
+        if isinstance(outcome, Reserved) and not blocked.is_set():
+            node.agents[0].context.table.of(uid).happened(ClaimEvent.BLOCK)
+            blocked.set()
+        return outcome
+
+    monkeypatch.setattr(provisioner._groups, "reserve", reserve)
+    await node.select("data")
+    await blocked.wait()
+    await asyncio.sleep(LOOK_EVERY)
+    assert await node.volumes() == []
+    assert not [r for r in caplog.records if r.exc_info], "nothing impossible happened"
+    provisioner.unblock(uid)
+    await eventually(lambda: node.is_bound("data"))
