@@ -358,7 +358,7 @@ async def test_a_content_that_goes_while_its_snapshot_is_made_leaves_none(
         await go_on.wait()
         return found
 
-    monkeypatch.setattr(node.pool, "create_snapshot", slow)
+    monkeypatch.setattr(node.pool.snapshots, "create", slow)
     name = await world.content(await world.snapshot("monday"), volume=source)
     await made.wait()
     await world.kube.delete(kinds.SNAPSHOTS, "monday", "default")
