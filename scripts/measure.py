@@ -58,6 +58,7 @@ TESTED_BY = {
     "controller/attach/comparison.py": "tests/unit/controller/attach/test_attacher.py"
     "::test_a_volume_that_was_detached_at_the_storage_is_attached_again",
     "controller/attach/loops.py": "tests/integration/test_attach.py::test_data_moves_from_node_to_node_with_the_pod",
+    "transitions.py": "tests/unit/node/provisioner/test_transitions.py",
     "node/provisioner/context.py": "fields only: mypy",
     "node/snapshots/contents.py": "tests/unit/node/test_snapshots.py",
     "node/snapshots/single.py": "tests/unit/node/test_snapshots.py",
@@ -66,7 +67,9 @@ TESTED_BY = {
     "controller/snapshots/contents.py": "tests/unit/controller/snapshots/test_controller.py",
     "controller/snapshots/sources.py": "tests/unit/controller/snapshots/test_decision.py",
     "controller/snapshots/reports.py": "tests/unit/controller/snapshots/test_controller.py",
-    "controller/snapshots/group_decision.py": "tests/unit/controller/snapshots/test_group_controller.py",
+    "controller/snapshots/loop.py": "tests/unit/controller/snapshots/test_controller.py",
+    "controller/snapshots/members.py": "tests/unit/controller/snapshots/test_group_controller.py",
+    "claims/snapshot_shape.py": "tests/unit/controller/snapshots/test_decision.py",
 }
 """Module without a test of its name -> the test that fails when its main function is emptied."""
 _WORD = re.compile(r"\b(?:" + "|".join(WORDS) + r")\b", re.IGNORECASE)
