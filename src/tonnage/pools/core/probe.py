@@ -170,4 +170,4 @@ class DiskProbe:
     async def close(self) -> None:
         """Ask no more. Waits for no disk that hangs. Idempotent."""
         closing = asyncio.ensure_future(self._background.close())
-        await asyncio.wait([closing], timeout=_LEAVE if self._hung else None)
+        await asyncio.wait([closing], timeout=_LEAVE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -426,6 +427,26 @@ async def test_the_end_waits_for_no_write_that_hangs(hanging: _Hanging) -> None:
     await hanging.probe.close()
     assert asyncio.get_running_loop().time() - before < PATIENCE
     hanging.goes.set()
+
+
+async def test_the_end_waits_for_no_disk_that_is_still_asked() -> None:
+    goes, asked = asyncio.Event(), asyncio.Event()
+
+    async def answer(device: Path) -> None:
+        """As a thread, which nothing ends."""
+        asked.set()
+        while not goes.is_set():
+            with suppress(asyncio.CancelledError):
+                await goes.wait()
+
+    disks = DiskProbe("p", lambda: [Path("/dev/a")], answer)
+    asking = asyncio.ensure_future(disks.run())
+    await asked.wait()
+    before = asyncio.get_running_loop().time()
+    await disks.close()
+    assert asyncio.get_running_loop().time() - before < PATIENCE
+    goes.set()
+    await asking
 
 
 async def test_capacity_of_a_disk_that_hangs_is_none(hanging: _Hanging) -> None:
