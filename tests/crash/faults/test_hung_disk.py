@@ -194,7 +194,7 @@ async def test_a_static_pool_gives_up_on_one_disk_and_serves_the_others(
                     client.stage(bad, real_folder / "b", ext4), Code.UNAVAILABLE, "/dev/loop", "has not answered"
                 )
                 stuck = [one.name for one in threading.enumerate() if one.name.startswith("pool-disks")]
-                assert len(stuck) <= 4, stuck
+                assert len(stuck) <= 6, stuck  # four of its calls and tries, and one for each disk
             await _until_done(lambda: client.stage(good, real_folder / "g", ext4))
         for vid, path in (bad, real_folder / "b"), (good, real_folder / "g"):
             await _until_done(partial(client.stage, vid, path, ext4))
