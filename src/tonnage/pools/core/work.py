@@ -157,7 +157,7 @@ class PoolWork:
             except asyncio.CancelledError as stop:
                 stopped = stop
                 task.cancel()
-            if self._fault and not task.done():
+            if not task.done() and self._fault:
                 self._leave(task)
                 break
         if task.done() and not task.cancelled():
