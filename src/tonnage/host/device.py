@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import stat
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import UUID
 
 from tonnage.errors import host_errors, ignore_errno
+from tonnage.host.descriptor import opened
 
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
 _BLKGETSIZE64 = 0x80081272
@@ -49,6 +53,13 @@ def find(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result
     with host_errors(f"cannot look at {path}", advice="look at the kernel's log"), ignore_errno(*_NOTHING):
         return os.stat(path, follow_symlinks=follow)
     return None
+
+
+def wait_for(path: Path) -> None:
+    """Read from a block device and flush it, by the device itself: returns when it answers, also with an error."""
+    with suppress(OSError), opened(path, os.O_RDONLY | os.O_DIRECT) as fd, mmap.mmap(-1, mmap.PAGESIZE) as page:
+        os.preadv(fd, [page], 0)
+        os.fsync(fd)
 
 
 def is_pristine(fd: int) -> bool:

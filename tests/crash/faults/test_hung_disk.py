@@ -27,6 +27,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import UnavailableError
+from tonnage.host import loop
 from tonnage.host.run import run
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import StandaloneDriver
@@ -153,6 +154,52 @@ async def test_every_call_gives_up_few_threads_are_stuck_and_the_other_pool_goes
             await _until_done(partial(client.delete_volume, vid))
         await _until_done(lambda: create("new", "hung"))
         assert {found.id for found in await client.list_volumes()} == {"hung/new"}
+    await driver.stop()
+
+
+@pytest.fixture
+def links(real_folder: Path, disk: Disk) -> Iterator[Path]:
+    """A discovery directory with loop devices: `bad` on the disk, `good` on another one."""
+    folder, loops = real_folder / "links", list[loop.LoopDevice]()
+    folder.mkdir(mode=0o755)
+    for name, image, size in ("bad", real_folder / "disk/img", 64 * MI), ("good", real_folder / "img", 96 * MI):
+        image.touch()
+        os.truncate(image, size)
+        with image.open("r+b") as file:
+            loops.append(loop.attach(file.fileno(), str(image), autoclear=False))
+        (folder / name).symlink_to(loop.device(loops[-1].index))
+    yield folder
+    for made in loops:
+        loop.detach(made.index)
+        made.close()
+
+
+async def test_a_static_pool_gives_up_on_one_disk_and_serves_the_others(
+    real_folder: Path,
+    disk: Disk,
+    links: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refused: Callable[..., Awaitable[CsiError]],
+) -> None:
+    monkeypatch.setattr(probe, "PATIENCE", 1.0)
+    monkeypatch.setattr(work, "SLOW", 0.5)
+    socket, ext4 = real_folder / "csi.sock", VolumeCapability(fstype="ext4")
+    driver = StandaloneDriver(DriverConfig(socket, [parse(f"static:{links},name=disks")], "n1", real_folder / "state"))
+    await driver.start()
+    async with FullCsiClient(socket, timeout=60) as client:
+        bad, good = [(await client.create_volume(name, size * MI, [ext4])).id for name, size in (("b", 32), ("g", 80))]
+        with disk.hangs():
+            for _ in range(3):
+                await refused(
+                    client.stage(bad, real_folder / "b", ext4), Code.UNAVAILABLE, "/dev/loop", "has not answered"
+                )
+                stuck = [one.name for one in threading.enumerate() if one.name.startswith("pool-disks")]
+                assert len(stuck) <= 6, stuck  # four of its calls and tries, and one for each disk
+            await _until_done(lambda: client.stage(good, real_folder / "g", ext4))
+        for vid, path in (bad, real_folder / "b"), (good, real_folder / "g"):
+            await _until_done(partial(client.stage, vid, path, ext4))
+            await client.unstage(vid, path)
+            await client.delete_volume(vid)
     await driver.stop()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -46,6 +47,10 @@ def test_probe_of_something_short() -> None:
     os.write(fd, b"XF")
     assert device.probe(fd) is None
     os.close(fd)
+
+
+def test_a_device_that_is_not_there_is_not_waited_for(tmp_path: Path) -> None:
+    device.wait_for(tmp_path / "none")
 
 
 def test_pristine_until_written(fd: int) -> None:

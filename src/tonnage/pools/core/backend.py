@@ -259,6 +259,10 @@ class Backend(ABC):
     def probe(self) -> None:  # noqa: B027 - kinds without it are known to be out of order by their calls only
         """Write something and remove it, as a test of the disk. Raises HostError, UnavailableError."""
 
+    def devices(self) -> Sequence[Path]:
+        """The disks for which a call may wait and that probe() does not reach, as block devices. No I/O."""
+        return ()
+
     @abstractmethod
     def close(self) -> None:
         """Release the resources of the process. Volumes and mounts stay. Idempotent."""

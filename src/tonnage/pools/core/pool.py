@@ -109,7 +109,7 @@ class Pool:
             closing.result()
 
     async def _close(self) -> None:
-        for part in (self.trash, self.probe, self._deletion, self.work):
+        for part in (self.trash, self.probe, self.work.disks, self._deletion, self.work):
             await part.close()
 
     def writable_changed(self) -> None:

@@ -1,14 +1,15 @@
 """Whether a pool can write: a pool whose disk is dead or read-only offers no capacity until a write succeeds again.
 
 It is tried when a creation has failed, and now and then while somebody asks for the capacity. While it fails, the pool
-tries by itself, less and less often.
+tries by itself, less and less often. Disks that such a write does not reach are asked while a call waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 from tonnage.aio.backoff import Backoff
 from tonnage.aio.clock import Clock
@@ -54,10 +55,6 @@ class WriteProbe:
             raise ExhaustedError(
                 f"pool {self._name!r} makes no volumes: it cannot write: {self.fault}; look at its disk (dmesg)"
             )
-
-    def hang(self) -> DiskHangsError:
-        """Return the error of a call that gives up."""
-        return DiskHangsError(f"pool {self._name!r} does not answer: {self.fault}; look at its disk (dmesg)")
 
     async def run_if_due(self) -> None:
         """Try to write, if the last try is long ago."""
@@ -129,3 +126,48 @@ class WriteProbe:
         """Try no more. Waits for no write that hangs. Idempotent."""
         closing = asyncio.ensure_future(self._background.close())
         await asyncio.wait([closing], timeout=_LEAVE if self.hangs else None)
+
+
+class DiskProbe:
+    """Waits for an answer of each disk of one pool.
+
+    devices: returns them, without I/O. wait: returns when a disk has answered.
+    """
+
+    def __init__(
+        self, name: str, devices: Callable[[], Sequence[Path]], wait: Callable[[Path], Awaitable[None]]
+    ) -> None:
+        self._devices, self._wait = devices, wait
+        self._asked: dict[Path, asyncio.Task[None]] = {}
+        self._hung: set[Path] = set()
+        self._background = Background(f"disks {name}")
+
+    @property
+    def fault(self) -> str:
+        """Which disks do not answer, "" while all do."""
+        named = ", ".join(map(str, sorted(self._hung)))
+        return named and f"{named} has not answered for {PATIENCE:.0f} s"
+
+    async def run(self) -> None:
+        """Ask each disk; callers at the same time share that, and one that hangs is not asked again."""
+        for device in self._devices():
+            if device not in self._asked:
+                self._asked[device] = self._background.start(self._ask(device))
+        asked = {task: device for device, task in self._asked.items() if device not in self._hung}
+        if asked:
+            _, late = await asyncio.wait(asked, timeout=PATIENCE)
+            for device in {asked[task] for task in late} - self._hung:
+                self._hung.add(device)
+                log.error("disk does not answer device=%s", device)
+
+    async def _ask(self, device: Path) -> None:
+        try:
+            await self._wait(device)
+        finally:
+            del self._asked[device]
+            self._hung.discard(device)
+
+    async def close(self) -> None:
+        """Ask no more. Waits for no disk that hangs. Idempotent."""
+        closing = asyncio.ensure_future(self._background.close())
+        await asyncio.wait([closing], timeout=_LEAVE)

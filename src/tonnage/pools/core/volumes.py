@@ -53,14 +53,14 @@ class Volumes:
         if self.work.probe.fault and request.name not in self._backend.records.volumes:
             await self.work.probe.retry()  # it may have been for a moment, as without a free descriptor
             self.work.probe.check()
-        self.work.check_stuck()
         self._unwanted.discard(request.name)
         try:
+            self.work.check_stuck()
             return await self.work.watched(self._create_wanted(request))
-        except DiskHangsError:
+        except DiskHangsError as why:
             self._unwanted.add(request.name)
             self.work.probe.check()
-            raise
+            raise ExhaustedError(f"volume {request.name} is not made: {why}") from None  # another node may have one
         except HostError:
             if request.name not in self._backend.records.damaged:
                 await self.work.probe.run()

@@ -10,13 +10,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from functools import wraps
+from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from tonnage.aio.clock import Clock
 from tonnage.aio.tasks import KeyedLocks
+from tonnage.host import device
 from tonnage.pools.base.threads import SharedCommit, Threads
 from tonnage.pools.core.backend import Backend
-from tonnage.pools.core.probe import EVERY, WriteProbe
+from tonnage.pools.core.probe import EVERY, DiskHangsError, DiskProbe, WriteProbe
 
 log = logging.getLogger(__name__)
 P = ParamSpec("P")
@@ -77,6 +79,7 @@ class PoolWork:
         self.release_threads = Threads(f"{backend.name}-release", _RELEASES)
         """Of their own: pods end although all others are stuck."""
         self.probe = WriteProbe(backend.name, self.probe_write, clock)
+        self.disks = DiskProbe(backend.name, backend.devices, self._wait_for_disk)
         self._commit = SharedCommit(backend.commit, self.threads) if backend.shares_commit else None
         self._under_way: set[asyncio.Task[Any]] = set()
         """Work that uses the disk, also that whose caller has given up."""
@@ -113,16 +116,30 @@ class PoolWork:
         else:
             await self.probe_thread.run(self.backend.probe)
 
+    async def _wait_for_disk(self, path: Path) -> None:
+        threads = Threads(f"{self.backend.name}-disk", 1)  # of its own: each disk may hang
+        try:
+            await threads.run(device.wait_for, path)
+        finally:
+            threads.close()
+
+    @property
+    def _fault(self) -> str:
+        return self.probe.fault or self.disks.fault
+
+    def _hang(self) -> DiskHangsError:
+        return DiskHangsError(f"pool {self.backend.name!r} does not answer: {self._fault}; look at its disk (dmesg)")
+
     def check_stuck(self) -> None:
         """Raises DiskHangsError while as many calls hang as may."""
         if len(self._stuck) >= _STUCK:
-            raise self.probe.hang()
+            raise self._hang()
 
     async def watched(self, work: Coroutine[Any, Any, R]) -> R:
         """Do work of the pool and return its result. A caller that is cancelled still waits for the end.
 
-        But for none on a pool that cannot write: the work may hang with its disk. It goes on then, with its locks and
-        without a caller. Raises DiskHangsError then.
+        But for none on a pool that cannot write, or of which a disk does not answer: the work may hang with it. It goes
+        on then, with its locks and without a caller. Raises DiskHangsError then.
         """
         if self.backend.is_instant:
             return await work
@@ -135,11 +152,12 @@ class PoolWork:
                 await asyncio.wait([task], timeout=pause)
                 if not task.done():
                     await self.probe.run()
+                    await self.disks.run()
                     pause = EVERY
             except asyncio.CancelledError as stop:
                 stopped = stop
                 task.cancel()
-            if self.probe.fault and not task.done():
+            if not task.done() and self._fault:
                 self._leave(task)
                 break
         if task.done() and not task.cancelled():
@@ -147,7 +165,7 @@ class PoolWork:
         if stopped is not None:
             raise stopped
         if not task.done():
-            raise self.probe.hang()
+            raise self._hang()
         return task.result()
 
     def _leave(self, task: asyncio.Task[Any]) -> None:
@@ -164,7 +182,7 @@ class PoolWork:
     @property
     def may_hang(self) -> bool:
         """Whether close() may have to wait for work that hangs."""
-        return self.probe.hangs or bool(self._under_way)
+        return self.probe.hangs or bool(self.disks.fault or self._under_way)
 
     async def close(self) -> None:
         """Wait for all work, close the back end and end the threads."""

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tonnage.errors import ExhaustedError, NotFoundError, UnavailableError
 from tonnage.host import lvm
@@ -103,6 +104,12 @@ class Account:
             self.reads += 1
             self._on_read(group)
             return group
+
+    @property
+    def devices(self) -> list[Path]:
+        """The group's disks as last read. Takes no lock, which a command that hangs may hold."""
+        group = self._group
+        return [Path(disk.name) for disk in group.disks if not disk.missing] if group is not None else []
 
     def fresh(self, *, max_age: float = float("inf")) -> VolumeGroup:
         """The current state, read again where needed. Raises UnavailableError, HostError."""

@@ -16,6 +16,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 from tonnage.aio.clock import Clock, RealClock
 from tonnage.errors import OutOfRangeError, TonnageError, UnavailableError
@@ -100,6 +101,9 @@ class LvmBackend(Backend):
         recovery.thaw()  # those whose devices were suspended
         self.table.thin.open(group)
         recovery.run()
+
+    def devices(self) -> Sequence[Path]:
+        return self.table.account.devices
 
     def close(self) -> None:
         self.table.unlock()

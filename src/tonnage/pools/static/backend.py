@@ -114,6 +114,9 @@ class StaticBackend(Backend):
         except HostError as failure:  # it may be full: the record is there
             log.warning("disk of a volume is not marked volume=%s error=%s", name, failure)
 
+    def devices(self) -> Sequence[Path]:
+        return [disk.node or Path("/dev/block", disk.number) for disk in self._found.disks.values()]
+
     def close(self) -> None:
         self.disk_records.close()
 

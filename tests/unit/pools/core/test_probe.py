@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tonnage.errors import ExhaustedError, HostError
 from tonnage.pools.base.contract import SnapshotRequest, VolumeRequest
 from tonnage.pools.core import group
 from tonnage.pools.core.group import MemberRequest
-from tonnage.pools.core.probe import EVERY, PATIENCE, DiskHangsError, WriteProbe
+from tonnage.pools.core.probe import EVERY, PATIENCE, DiskHangsError, DiskProbe, WriteProbe
 from tonnage.pools.core.work import SLOW
 from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.wait import Eventually
@@ -359,6 +360,37 @@ async def test_a_group_with_a_disk_that_hangs_gives_up_and_leaves_nothing(
     await well.close()
 
 
+async def test_a_call_for_another_disk_than_that_which_is_tried_gives_up_too(hanging: _Hanging) -> None:
+    asked, goes, loop = list[Path](), asyncio.Event(), asyncio.get_running_loop()
+
+    async def answer(device: Path) -> None:
+        asked.append(device)
+        if device == Path("/dev/b"):
+            await goes.wait()
+
+    hanging.work.disks = DiskProbe("p", lambda: [Path("/dev/a"), Path("/dev/b")], answer)
+    hanging.hung = lambda work: work != hanging.backend.probe
+    for name in ("v", "w"):
+        await hanging.create(VolumeRequest(name, GIB))
+    hanging.goes.clear()
+    before = loop.time()
+    for _ in range(3):
+        with pytest.raises(DiskHangsError, match="'p' does not answer: /dev/b has not answered for 20 s; look at its"):
+            await hanging.delete("v")
+    assert loop.time() - before <= 3 * SLOW + PATIENCE + 1
+    with pytest.raises(ExhaustedError, match="volume new is not made: pool 'p' does not answer: /dev/b"):
+        await hanging.create(VolumeRequest("new", GIB))
+    assert asked.count(Path("/dev/b")) == 1, "each read that hangs needs a thread"
+    hanging.goes.set()
+    await hanging.delete("w")
+    assert hanging.work.disks.fault, "what ends is not given up"
+    goes.set()
+    await asyncio.sleep(1)
+    assert not hanging.work.disks.fault
+    await hanging.create(VolumeRequest("new", GIB))
+    assert [volume.name for volume in await hanging.list()] == ["new"]
+
+
 async def test_the_condition_of_a_volume_says_that_its_disk_hangs(hanging: _Hanging) -> None:
     await hanging.create(VolumeRequest("v", GIB))
     hanging.goes.clear()
@@ -395,6 +427,26 @@ async def test_the_end_waits_for_no_write_that_hangs(hanging: _Hanging) -> None:
     await hanging.probe.close()
     assert asyncio.get_running_loop().time() - before < PATIENCE
     hanging.goes.set()
+
+
+async def test_the_end_waits_for_no_disk_that_is_still_asked() -> None:
+    goes, asked = asyncio.Event(), asyncio.Event()
+
+    async def answer(device: Path) -> None:
+        """As a thread, which nothing ends."""
+        asked.set()
+        while not goes.is_set():
+            with suppress(asyncio.CancelledError):
+                await goes.wait()
+
+    disks = DiskProbe("p", lambda: [Path("/dev/a")], answer)
+    asking = asyncio.ensure_future(disks.run())
+    await asked.wait()
+    before = asyncio.get_running_loop().time()
+    await disks.close()
+    assert asyncio.get_running_loop().time() - before < PATIENCE
+    goes.set()
+    await asking
 
 
 async def test_capacity_of_a_disk_that_hangs_is_none(hanging: _Hanging) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.unit.pools.lvm.conftest import EXTENT, Group
@@ -26,6 +28,11 @@ def test_a_life(backend: LvmBackend, group: Group, again: Callable[[], LvmBacken
     backend.delete("a")
     assert group.volumes == {}
     backend.delete("a")
+
+
+def test_its_disks_are_known_while_a_command_hangs(backend: LvmBackend) -> None:
+    with ThreadPoolExecutor(1) as threads, backend.table.account.lock:
+        assert threads.submit(backend.devices).result(timeout=60) == [Path("/dev/a")]
 
 
 def test_a_volume_that_lost_its_tags_is_reported_and_left_alone(

@@ -30,6 +30,11 @@ GI = 1024**3
 SECRET = b"secret of the first owner"
 
 
+def mount_number(path: Path) -> str:
+    number = os.stat(path).st_dev
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
 def test_sizes_are_rounded_to_what_people_can_read() -> None:
     assert readable(100 * GI + 5 * MI) == 100 * GI
     assert readable(10 * GI) == 10 * GI
@@ -56,6 +61,8 @@ async def test_what_is_a_volume_and_what_is_not(bench: Bench) -> None:
     bound.mkdir()
     mount.bind(bench.folder, bound)
     pool = await bench.open()
+    linked = Path(os.readlink(bench.disks / "linked"))
+    assert {linked, Path("/dev/block", mount_number(bench.disks / "mounted"))} <= set(pool.backend.devices())
 
     assert (await pool.capacity()).free == 64 * MI
     assert (await pool.capacity(block=True)).free == 32 * MI
