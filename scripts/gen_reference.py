@@ -1,4 +1,5 @@
-"""Writes docs/reference/{cli,metrics,events,annotations,pool-kinds}.md from the code: `make reference`.
+"""Writes docs/reference/{cli,metrics,events,annotations,pool-kinds}.md from the code, and the states in
+docs/architecture.md: `make reference`.
 
 Only the names imported below are tied to a place in the tree. Metrics, Events and keys are found by reading every
 source file, so a module may move. `--check` writes nothing and fails when a page is not current.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import gc
+import inspect
 import os
 import re
 import sys
@@ -16,16 +18,20 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cache, cached_property
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tonnage.pools.kind import PoolKind
+    from tonnage.transitions import Transition, TransitionTable
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "tonnage"
 PAGES = ROOT / "docs" / "reference"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
 NAMES = SOURCE / "api" / "names.py"
 _METRICS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Sums": "gauge"}
 _METHODS = {"normal": "Normal", "warning": "Warning", "record": "", "body": ""}
@@ -524,6 +530,80 @@ def folders(root: Path) -> str:
     return head + found + "".join(f"{row}\n" for row in rows) + rest[rest.index("\n\n") + 1 :]
 
 
+# -- States --
+
+
+def states(page: str) -> str:
+    """docs/architecture.md with a diagram and a table of each kind of object that has a table of transitions."""
+    from tonnage.node.provisioner.state import CLAIM_TRANSITIONS
+
+    for table in (CLAIM_TRANSITIONS,):
+        marker = f"<!-- generated: states of a {table.kind} -->\n"
+        head, found, rest = page.partition(marker)
+        if not found:
+            raise SystemExit(f"docs/architecture.md: no states of a {table.kind}: they begin with the line {marker}")
+        page = f"{head}{found}{_diagram(table)}\n{_rows(table)}{rest[rest.index('<!-- end -->') :]}"
+    return page
+
+
+def _diagram(table: TransitionTable[Any, Any]) -> str:
+    """A Mermaid diagram. States that share rows are drawn once more as one, from which these rows begin."""
+    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {table.start.value}"]
+    arrows: dict[tuple[str, str], list[str]] = {}
+    changes = ((row, row.after.value) for row in table.rows if row.after is not None)
+    for row, after in changes:
+        for source in _sources(table, row):
+            arrows.setdefault((source, after), []).append(row.event.value)
+    drawn = {source for source, _ in arrows}
+    lines += [
+        f'    state "{" or ".join(state.value for state in group)}" as {name}'
+        for name, group in table.groups.items()
+        if name in drawn
+    ]
+    lines += [f"    {source} --> {target}: {', '.join(events)}" for (source, target), events in arrows.items()]
+    return "\n".join([*lines, "```", ""])
+
+
+def _sources(table: TransitionTable[Any, Any], row: Transition[Any, Any]) -> list[str]:
+    """The names of groups that a row begins in as a whole, then of its other states."""
+    whole = {name: group for name, group in table.groups.items() if set(group) <= set(row.before)}
+    whole = {name: group for name, group in whole.items() if not any(set(group) < set(g) for g in whole.values())}
+    inside = {state for group in whole.values() for state in group}
+    return [*whole, *(state.value for state in row.before if state not in inside)]
+
+
+def _rows(table: TransitionTable[Any, Any]) -> str:
+    kind = type(table.start)
+    texts = _meanings(kind)
+    lines = ["| state | meaning |", "| --- | --- |", *(f"| `{s.value}` | {_cell(texts[s.name])} |" for s in kind)]
+    for name, group in table.groups.items():
+        lines += ["", f"*{_title_of(name)}* is each of {', '.join(f'`{state.value}`' for state in group)}."]
+    lines += ["", "| event | from | to | why |", "| --- | --- | --- | --- |"]
+    for _, alike in groupby(table.rows, key=lambda row: (row.before, row.after, row.why)):
+        row, *others = alike
+        events = ", ".join(each.event.value for each in (row, *others))
+        begins = ", ".join(f"*{_title_of(s)}*" if s in table.groups else f"`{s}`" for s in _sources(table, row))
+        ends = f"`{row.after.value}`" if row.after is not None else "stays"
+        lines.append(f"| {events} | {begins} | {ends} | {_cell(row.why)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _title_of(group: str) -> str:
+    return group.replace("_", " ")
+
+
+def _meanings(kind: type[Enum]) -> dict[str, str]:
+    """Member -> the docstring below it."""
+    body = ast.parse(inspect.getsource(kind)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    pairs = pairwise(body.body)
+    return {
+        ast.unparse(member.targets[0]): str(text.value.value)
+        for member, text in pairs
+        if isinstance(member, ast.Assign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }
+
+
 # -- Files --
 
 
@@ -579,7 +659,9 @@ GENERATED: Mapping[str, Callable[[Tree], str]] = {
 def pages() -> dict[Path, str]:
     """File -> what it should contain."""
     tree = Tree.read()
-    return {PAGES / name: make(tree) for name, make in GENERATED.items()}
+    return {PAGES / name: make(tree) for name, make in GENERATED.items()} | {
+        ARCHITECTURE: states(ARCHITECTURE.read_text())
+    }
 
 
 def main() -> int:
@@ -592,7 +674,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.folders:
         page = folders(ROOT)
-        (ROOT / "docs" / "architecture.md").write_text(page)
+        ARCHITECTURE.write_text(page)
         return 0
     check = options.check
     gc.disable()  # the syntax trees live to the end, and there are millions of nodes to look at

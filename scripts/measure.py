@@ -43,6 +43,11 @@ TESTED_BY = {
     },
     "pools/kind.py": "tests/unit/pools/test_kinds.py",
     "pools/needs.py": "tests/unit/pools/test_kinds.py",
+    "pools/core/deletion.py": "tests/unit/pools/core/test_trash.py",
+    "pools/core/growth.py": "tests/conformance/test_pools.py",
+    "pools/core/snapshots.py": "tests/unit/pools/core/test_group.py",
+    "pools/core/volumes.py": "tests/unit/pools/core/test_pool.py",
+    "pools/core/work.py": "tests/unit/pools/core/test_probe.py",
     "pools/lvm/device_setup.py": "tests/unit/cli/test_pool_setup.py",
     "pools/directory/device_setup.py": "tests/unit/cli/test_pool_setup.py",
     "pools/fs/shutdown.py": "tests/crash/faults/test_shut_down.py",
@@ -53,6 +58,7 @@ TESTED_BY = {
     "controller/attach/comparison.py": "tests/unit/controller/attach/test_attacher.py"
     "::test_a_volume_that_was_detached_at_the_storage_is_attached_again",
     "controller/attach/loops.py": "tests/integration/test_attach.py::test_data_moves_from_node_to_node_with_the_pod",
+    "transitions.py": "tests/unit/node/provisioner/test_transitions.py",
     "node/provisioner/context.py": "fields only: mypy",
     "node/snapshots/contents.py": "tests/unit/node/test_snapshots.py",
     "node/snapshots/single.py": "tests/unit/node/test_snapshots.py",
@@ -61,7 +67,9 @@ TESTED_BY = {
     "controller/snapshots/contents.py": "tests/unit/controller/snapshots/test_controller.py",
     "controller/snapshots/sources.py": "tests/unit/controller/snapshots/test_decision.py",
     "controller/snapshots/reports.py": "tests/unit/controller/snapshots/test_controller.py",
-    "controller/snapshots/group_decision.py": "tests/unit/controller/snapshots/test_group_controller.py",
+    "controller/snapshots/loop.py": "tests/unit/controller/snapshots/test_controller.py",
+    "controller/snapshots/members.py": "tests/unit/controller/snapshots/test_group_controller.py",
+    "claims/snapshot_shape.py": "tests/unit/controller/snapshots/test_decision.py",
 }
 """Module without a test of its name -> the test that fails when its main function is emptied."""
 _WORD = re.compile(r"\b(?:" + "|".join(WORDS) + r")\b", re.IGNORECASE)

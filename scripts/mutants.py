@@ -57,7 +57,7 @@ TESTS: dict[str, Sequence[Sequence[str]]] = {
     "pools/core/trash.py": (_TRASH, _POOLS, _MORE_POOLS),
     "pools/base/reservation.py": (("tests/unit/pools/base",), _POOLS, _MORE_POOLS),
     "pools/base/record.py": (("tests/unit/pools/base",), _POOLS, (*_MORE_POOLS, "tests/upgrade")),
-    "pools/core/pool.py": ((*_TRASH, f"{_CORE}/test_pool.py", "tests/unit/pools/fake"), _POOLS, _MORE_POOLS),
+    "pools/core/volumes.py": ((*_TRASH, f"{_CORE}/test_pool.py", "tests/unit/pools/fake"), _POOLS, _MORE_POOLS),
     "box/apiserver/storage/sqlite.py": ((f"{_BOX}/storage", "tests/conformance/test_store.py"), _BOX_DISK),
 }
 """File below src/tonnage -> groups of tests, the fastest first."""

@@ -192,7 +192,7 @@ _OF_GATED_PODS = ("scheduler/core/conditions.py",)
 """The scenario removes a gate, and the condition that tells of it goes."""
 WALKS: Mapping[str, Walk] = {
     "a claim": Walk(claim, ("node/", "claims/", "capacity/"), 12, _OF_BOUND_CLAIMS),
-    "CreateVolume on an image pool": Walk(create_volume, ("csi/driver/", "pools/", "host/"), 15),
+    "CreateVolume on an image pool": Walk(create_volume, ("csi/driver/", "pools/", "host/"), 18),
     "a pod through the scheduler": Walk(pod, ("scheduler/",), 12, _OF_GATED_PODS),
 }
 

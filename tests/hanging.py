@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tonnage.aio.clock import LoopClock
+from tonnage.pools.base.threads import Threads
 from tonnage.pools.fake.backend import FakePool
 
 
@@ -21,32 +22,36 @@ class HangingPool(FakePool):
         self.slow.set()
         self.waiting = 0
         """Work that hangs now, but for the probe."""
-        self.hung: Callable[[Any], bool] = lambda work: work in (self._create, self.backend.probe)
+        self.hung: Callable[[Any], bool] = lambda work: work in (self.volumes._create, self.backend.probe)
         """Which work hangs."""
+        self.work.threads = self.work.release_threads = self.work.probe_thread = _HangingThreads(self)
 
-    async def _run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def awaited(self, work: Any) -> asyncio.Event | None:
+        """What work waits for now."""
+        if not self.goes.is_set() and self.hung(work):
+            return self.goes
+        return self.slow if work == self.volumes._create and not self.slow.is_set() else None
+
+
+class _HangingThreads(Threads):
+    """All threads of a pool: without limit, in the event loop."""
+
+    def __init__(self, pool: HangingPool) -> None:
+        super().__init__(pool.name)
+        self._pool = pool
+
+    async def run(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         stopped: asyncio.CancelledError | None = None
-        while (event := self._awaited(work)) is not None:
-            is_probe = work == self.backend.probe
-            self.waiting += not is_probe
+        while (event := self._pool.awaited(work)) is not None:
+            is_probe = work == self._pool.backend.probe
+            self._pool.waiting += not is_probe
             try:
                 await event.wait()
             except asyncio.CancelledError as stop:
                 stopped = stop
             finally:
-                self.waiting -= not is_probe
+                self._pool.waiting -= not is_probe
         result = work(*args, **kwargs)
         if stopped is not None:
             raise stopped
         return result
-
-    async def _release(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        return await self._run(work, *args, **kwargs)
-
-    async def _probe_write(self) -> None:
-        await self._run(self.backend.probe)
-
-    def _awaited(self, work: Any) -> asyncio.Event | None:
-        if not self.goes.is_set() and self.hung(work):
-            return self.goes
-        return self.slow if work == self._create and not self.slow.is_set() else None

@@ -116,12 +116,12 @@ async def _measured(text: str, folder: Path, data: int, turns: int) -> dict[str,
                 if what != "plain":
                     await _fill(pool, folder / "staging", data)
                 if what == "evicting":
-                    await pool.discard("old")
-                    assert [one.name for one in await pool.trash()] == ["old"]
+                    await pool.trash.discard("old")
+                    assert [one.name for one in await pool.trash.list()] == ["old"]
                 began = time.perf_counter()
                 await (pool.delete("old") if what == "delete" else pool.create(VolumeRequest("new", SIZE)))
                 times.append((time.perf_counter() - began) * 1000)
-                assert not await pool.trash()
+                assert not await pool.trash.list()
                 await pool.delete("new")
     finally:
         await pool.close()

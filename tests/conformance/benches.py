@@ -111,8 +111,8 @@ class Bench:
         pool = await self.again()
         for volume in await pool.list():
             await pool.delete(volume.name)
-        for snapshot in await pool.list_snapshots():
-            await pool.delete_snapshot(snapshot.name)
+        for snapshot in await pool.snapshots.list():
+            await pool.snapshots.delete(snapshot.name)
 
 
 def chosen() -> dict[str, BenchKind]:

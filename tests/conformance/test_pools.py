@@ -391,15 +391,15 @@ async def test_what_a_pool_does_not_offer_is_refused_by_name(bench: Bench) -> No
     pool = bench.pool
     await pool.create(VolumeRequest("a", 20 * MI))
     if not pool.features.snapshots:
-        assert await pool.list_snapshots() == []
+        assert await pool.snapshots.list() == []
         with pytest.raises(UnsupportedError, match="snapshots"):
-            await pool.create_snapshot("s", "a")
+            await pool.snapshots.create("s", "a")
     if not pool.features.clones:
         with pytest.raises(UnsupportedError, match="volume a"):
             await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(volume="a")))
     if not pool.features.expansion:
         with pytest.raises(UnsupportedError, match="larger"):
-            await pool.expand("a", 30 * MI)
+            await pool.growth.expand("a", 30 * MI)
     assert not (await pool.condition("a")).abnormal
     with pytest.raises(NotFoundError):
         await pool.condition("nobody")
@@ -411,21 +411,21 @@ async def test_a_snapshot_keeps_what_was_and_outlives_its_volume(bench: Bench) -
     pool = bench.pool
     await pool.create(VolumeRequest("a", 20 * MI, owner={"claim": "x"}))
     await _write(bench, "a", "first")
-    snapshot = await pool.create_snapshot("s", "a", owner={"driver": "d"})
+    snapshot = await pool.snapshots.create("s", "a", owner={"driver": "d"})
     assert (snapshot.name, snapshot.volume, snapshot.size, snapshot.owner) == ("s", "a", 20 * MI, {"driver": "d"})
-    assert await pool.create_snapshot("s", "a") == snapshot == await pool.get_snapshot("s")
+    assert await pool.snapshots.create("s", "a") == snapshot == await pool.snapshots.get("s")
     await _write(bench, "a", "second")
     assert (await pool.capacity()).used == 40 * MI
     await pool.delete("a")
-    assert await pool.create_snapshot("s", "a") == snapshot, "repeated after its volume is gone"
+    assert await pool.snapshots.create("s", "a") == snapshot, "repeated after its volume is gone"
 
     pool = await bench.again()
-    assert await pool.list_snapshots() == [snapshot]
+    assert await pool.snapshots.list() == [snapshot]
     request = VolumeRequest("b", 30 * MI, source=VolumeOrigin(snapshot="s"))
     volume = await pool.create(request)
     assert (volume.size, volume.source, volume.fstype) == (30 * MI, request.source, snapshot.fstype)
     for _ in range(2):
-        await pool.delete_snapshot("s")
+        await pool.snapshots.delete("s")
     assert await pool.create(request) == volume, "repeated after its source is gone"
     await _shows(bench, "b", "first", least=29 * MI)
     assert (await pool.capacity()).used == 30 * MI
@@ -441,7 +441,7 @@ async def test_a_snapshot_of_a_volume_in_use_is_of_one_moment(bench: Bench) -> N
     await pool.stage("a", staging)
     if bench.mounts:
         (staging / "file").write_text("not yet on the disk")
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     if bench.mounts:
         (staging / "file").write_text("later: it is not frozen")
     await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(snapshot="s")))
@@ -462,7 +462,7 @@ async def test_a_copy_of_a_volume_that_was_never_used(bench: Bench) -> None:
         return
     pool = bench.pool
     await pool.create(VolumeRequest("a", 20 * MI))
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     for name, source in (("b", VolumeOrigin(snapshot="s")), ("c", VolumeOrigin(volume="a"))):
         await pool.create(VolumeRequest(name, 24 * MI, source=source))
         await _write(bench, name, name)
@@ -480,21 +480,21 @@ async def test_every_file_system_is_copied_and_grows(bench: Bench, fstype: str) 
     await pool.create(VolumeRequest("a", 310 * MI, fstype=fstype))
     await pool.stage("a", staging)
     (staging / "file").write_text("content")
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     await pool.create(VolumeRequest("b", 600 * MI, source=VolumeOrigin(snapshot="s")))
     await pool.create(VolumeRequest("c", 310 * MI, source=VolumeOrigin(volume="a")))
     await _shows(bench, "b", "content", least=599 * MI)
     await _shows(bench, "c", "content", least=309 * MI)
-    expanded = await pool.expand("a", 700 * MI)
+    expanded = await pool.growth.expand("a", 700 * MI)
     refused = fstype == "ext4" and not may_grow_ext4()
     assert (expanded.size, expanded.pending) == (700 * MI, refused)
-    assert ("CAP_SYS_RESOURCE" in pool.unfinished("a")) == refused
+    assert ("CAP_SYS_RESOURCE" in pool.growth.unfinished("a")) == refused
     if refused:
-        assert pool.unfinished("a") in (await pool.condition("a")).message
+        assert pool.growth.unfinished("a") in (await pool.condition("a")).message
         with pytest.raises(PreconditionError, match="CAP_SYS_RESOURCE"):
-            await pool.grow("a", staging)
+            await pool.growth.grow("a", staging)
     else:
-        assert not (await pool.grow("a", staging)).pending
+        assert not (await pool.growth.grow("a", staging)).pending
         assert (await pool.stats("a", staging)).available >= 699 * MI
     await pool.unstage("a", staging)
     await _shows(bench, "a", "content", least=699 * MI)
@@ -509,13 +509,13 @@ async def test_raw_block_is_copied_and_grows(bench: Bench) -> None:
         return
     pool, staging = bench.pool, bench.folder / "staging"
     await pool.create(VolumeRequest("a", 8 * MI, block=True))
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     await pool.create(VolumeRequest("b", 12 * MI, block=True, source=VolumeOrigin(snapshot="s")))
     with pytest.raises(InvalidError, match="raw block"):
         await pool.create(VolumeRequest("c", 30 * MI, source=VolumeOrigin(snapshot="s")))
     await pool.stage("b", staging)
-    await pool.expand("b", 16 * MI)
-    grown = await pool.grow("b", staging)
+    await pool.growth.expand("b", 16 * MI)
+    grown = await pool.growth.grow("b", staging)
     assert (grown.size, grown.pending) == (16 * MI, False)
     if bench.mounts:
         with (staging / "device").open("rb") as device:
@@ -554,12 +554,12 @@ async def test_snapshots_that_are_refused(bench: Bench) -> None:
     pool = bench.pool
     await pool.create(VolumeRequest("a", 20 * MI))
     await pool.create(VolumeRequest("b", 20 * MI))
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     with pytest.raises(AlreadyExistsError, match="of volume a"):
-        await pool.create_snapshot("s", "b")
+        await pool.snapshots.create("s", "b")
     for volume, error in (("nobody", NotFoundError), ("a", InvalidError)):
         with pytest.raises(error):
-            await pool.create_snapshot("../x" if volume == "a" else "t", volume)
+            await pool.snapshots.create("../x" if volume == "a" else "t", volume)
     with pytest.raises(OutOfRangeError, match="less than that of its source"):
         await pool.create(VolumeRequest("c", 10 * MI, source=VolumeOrigin(snapshot="s")))
     for source in (VolumeOrigin(snapshot="nobody"), VolumeOrigin(volume="nobody")):
@@ -567,13 +567,13 @@ async def test_snapshots_that_are_refused(bench: Bench) -> None:
             await pool.create(VolumeRequest("c", 20 * MI, source=source))
     with pytest.raises(AlreadyExistsError, match="made from nothing"):
         await pool.create(VolumeRequest("a", 20 * MI, source=VolumeOrigin(snapshot="s")))
-    await pool.delete_snapshot("nobody")
+    await pool.snapshots.delete("nobody")
     with pytest.raises(NotFoundError):
-        await pool.get_snapshot("nobody")
+        await pool.snapshots.get("nobody")
     await pool.create(VolumeRequest("big", SIZE - 60 * MI))
     with pytest.raises(ExhaustedError):
-        await pool.create_snapshot("t", "a")
-    assert [snapshot.name for snapshot in await pool.list_snapshots()] == ["s"]
+        await pool.snapshots.create("t", "a")
+    assert [snapshot.name for snapshot in await pool.snapshots.list()] == ["s"]
 
 
 async def test_volumes_grow_and_never_shrink(bench: Bench) -> None:
@@ -583,28 +583,28 @@ async def test_volumes_grow_and_never_shrink(bench: Bench) -> None:
     await pool.create(VolumeRequest("a", 20 * MI))
     await _write(bench, "a", "content")
     for _ in range(2):
-        assert (await pool.expand("a", 40 * MI)).size == 40 * MI
-    assert (await pool.expand("a", 10 * MI)).size == 40 * MI, "large enough"
+        assert (await pool.growth.expand("a", 40 * MI)).size == 40 * MI
+    assert (await pool.growth.expand("a", 10 * MI)).size == 40 * MI, "large enough"
     assert (await pool.capacity()).used == 40 * MI
     with pytest.raises(OutOfRangeError, match="never made smaller"):
-        await pool.expand("a", 10 * MI, limit=30 * MI)
+        await pool.growth.expand("a", 10 * MI, limit=30 * MI)
     with pytest.raises(OutOfRangeError):
-        await pool.expand("a", SIZE + MI)
+        await pool.growth.expand("a", SIZE + MI)
     with pytest.raises(NotFoundError):
-        await pool.expand("nobody", MI)
+        await pool.growth.expand("nobody", MI)
     with pytest.raises(NotFoundError):
-        await pool.grow("a", staging)
+        await pool.growth.grow("a", staging)
     await pool.create(VolumeRequest("b", SIZE - 60 * MI))
     with pytest.raises(ExhaustedError, match="cannot grow by"):
-        await pool.expand("a", 100 * MI)
+        await pool.growth.expand("a", 100 * MI)
     pool = await bench.again()
     await pool.stage("a", staging)
     for _ in range(2):
-        assert not (await pool.grow("a", staging)).pending
+        assert not (await pool.growth.grow("a", staging)).pending
     assert (await pool.stats("a", staging)).total >= 40 * MI
-    grown = await pool.expand("a", 60 * MI)  # with its file system, since it is mounted
+    grown = await pool.growth.expand("a", 60 * MI)  # with its file system, since it is mounted
     refused = grown.fstype == "ext4" and not may_grow_ext4() and bench.mounts
-    assert (grown.size, grown.pending, bool(pool.unfinished("a"))) == (60 * MI, refused, refused)
+    assert (grown.size, grown.pending, bool(pool.growth.unfinished("a"))) == (60 * MI, refused, refused)
     assert (await pool.stats("a", staging)).total >= (38 if refused else 58) * MI
     await pool.unstage("a", staging)
     await _shows(bench, "a", "content", least=58 * MI)
@@ -697,8 +697,8 @@ async def test_a_class_leaves_a_reserve_to_others(bench: Bench) -> None:
         await pool.create(VolumeRequest("b", 4096 * MI, parameters=reserve))
     if pool.features.expansion:
         with pytest.raises(OutOfRangeError, match="10Gi that the class leaves to others"):
-            await pool.expand("a", SIZE - 10239 * MI)
-        assert (await pool.expand("a", SIZE - 10240 * MI)).size == SIZE - 10240 * MI
+            await pool.growth.expand("a", SIZE - 10239 * MI)
+        assert (await pool.growth.expand("a", SIZE - 10240 * MI)).size == SIZE - 10240 * MI
     await pool.create(VolumeRequest("b", 9216 * MI))
     assert (await pool.capacity_for(reserve)).largest == 0
     for wrong in ("0", "-1Gi", "much"):
@@ -710,7 +710,7 @@ async def test_room_is_kept_for_inline_volumes(bench: Bench) -> None:
     pool = bench.pool
     if "inline" not in kinds.get(pool.kind).options:
         return
-    pool.inline = 10240 * MI
+    pool.backend.inline = 10240 * MI
     assert (await pool.capacity_for({})).free == SIZE - 10240 * MI
     assert (await pool.overall()).free == (await pool.capacity_for({}, inline=True)).free == SIZE
     await pool.create(VolumeRequest("a", SIZE - 12288 * MI))
@@ -721,7 +721,7 @@ async def test_room_is_kept_for_inline_volumes(bench: Bench) -> None:
     assert 0 < free <= 1024 * MI
     assert free == (await pool.capacity_for({}, inline=True)).free, "none of the budget is left"
     pool = await bench.again()
-    pool.inline = 10240 * MI
+    pool.backend.inline = 10240 * MI
     assert (await pool.capacity_for({})).free == free, "after a start as before"
     await pool.delete("i")
     assert (await pool.capacity_for({})).free == 2048 * MI
@@ -811,31 +811,31 @@ async def test_trash_is_restored_or_makes_way(bench: Bench) -> None:
         bench.pool = make(parse(f"{bench.kind}:{bench.folder / 'own'},name=p,size=1Gi,sparse=yes"), disks=Disks())
         await bench.pool.open()
     pool, request = bench.pool, VolumeRequest("v", 300 * MI, owner={UNDELETE: "86400"})
-    if pool.trash_fault():
+    if pool.trash.fault():
         await pool.create(replace(request, size=5 * MI))
         await _write(bench, "v", "mine")
-        assert not await pool.discard("v")
-        assert ([v.name for v in await pool.list()], await pool.trash()) == (["v"], [])
+        assert not await pool.trash.discard("v")
+        assert ([v.name for v in await pool.list()], await pool.trash.list()) == (["v"], [])
         return
     free = (await pool.capacity()).free
     await pool.create(request)
     await _write(bench, "v", "mine")
     taken = (await pool.capacity()).free
     assert taken <= free - 300 * MI
-    await pool.discard("v")
-    assert (await pool.list(), [v.name for v in await pool.trash()]) == ([], ["v"])
+    await pool.trash.discard("v")
+    assert (await pool.list(), [v.name for v in await pool.trash.list()]) == ([], ["v"])
     assert (await pool.capacity()).free == free
     if bench.mounts:
         await pool.close()
     await pool.open()
-    assert (await pool.list(), [v.name for v in await pool.trash()]) == ([], ["v"])
+    assert (await pool.list(), [v.name for v in await pool.trash.list()]) == ([], ["v"])
     assert (await pool.capacity()).free == free
-    await pool.restore("v")
+    await pool.trash.restore("v")
     assert (await pool.capacity()).free == taken
     await _shows(bench, "v", "mine")
-    await pool.discard("v")
+    await pool.trash.discard("v")
     await pool.create(VolumeRequest("new", (await pool.capacity()).largest - 16 * MI))
-    assert ([v.name for v in await pool.list()], await pool.trash()) == (["new"], [])
+    assert ([v.name for v in await pool.list()], await pool.trash.list()) == (["new"], [])
 
 
 LOST = "pvc-0a53b1d5-4b5c-4a35-9b4e-1f2e3d4c5b6a"
@@ -923,21 +923,21 @@ async def test_a_snapshot_that_lost_its_record_is_not_deleted(bench: Bench) -> N
         return  # that of LVM is in its logical volume, others have none
     pool = bench.pool
     await pool.create(VolumeRequest("a", 20 * MI))
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     snapshots = cast(DirectoryBackend, pool.backend).folder.snapshots
     record, content = snapshots.path / "s.json", snapshots.content("s")
     text = record.read_bytes()
     record.unlink()
     for _ in range(2):
         pool = await bench.again()
-        assert await pool.list_snapshots() == []
+        assert await pool.snapshots.list() == []
         assert "snapshot s: its record" in (await pool.problems())[0]
-        for call in (pool.delete_snapshot("s"), pool.create_snapshot("s", "a")):
+        for call in (pool.snapshots.delete("s"), pool.snapshots.create("s", "a")):
             with pytest.raises(HostError, match="nothing was touched"):
                 await call
         assert content.exists()
     record.write_bytes(text)
     pool = await bench.again()
-    assert [snapshot.name for snapshot in await pool.list_snapshots()] == ["s"]
-    await pool.delete_snapshot("s")
+    assert [snapshot.name for snapshot in await pool.snapshots.list()] == ["s"]
+    await pool.snapshots.delete("s")
     assert not content.exists()

@@ -239,10 +239,10 @@ async def test_snapshots_are_taken_made_restored_and_deleted(nodes: Nodes, tmp_p
         source = {"apiGroup": group, "kind": "VolumeSnapshot", "name": "monday"}
         await asyncio.to_thread(nodes.claim, "restored", node, dataSource=source)
         await eventually(nodes, "the claim is restored", lambda: is_bound("restored"))
-        assert len(await pool.list_snapshots()) == 1
+        assert len(await pool.snapshots.list()) == 1
         await asyncio.to_thread(delete)
         await eventually(nodes, "the content is gone", lambda: content().get("code") == 404)
-        assert await pool.list_snapshots() == []
+        assert await pool.snapshots.list() == []
         for name in ("source", "restored"):
             await asyncio.to_thread(plane.send, "DELETE", f"{CLAIMS}/{name}")
         await eventually(

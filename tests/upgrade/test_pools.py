@@ -117,13 +117,13 @@ class Bench:
     async def grow(self, pool: Pool, name: str, size: int) -> None:
         """Both halves of an expansion: while the volume is published, or where that cannot be, before it is again."""
         try:
-            assert (await pool.expand(name, size)).size >= size
-            await pool.grow(name, self.folder / "staging" / name)
+            assert (await pool.growth.expand(name, size)).size >= size
+            await pool.growth.grow(name, self.folder / "staging" / name)
         except PreconditionError:
             is_thick_origin = (self.name, name) == ("lvm-thick", "origin")
             assert is_thick_origin or not may_grow_ext4()
             await self.hide(pool, name)
-            assert (await pool.expand(name, size)).size >= size
+            assert (await pool.growth.expand(name, size)).size >= size
             await self.show(pool, name)
         assert not (await pool.get(name)).pending
 
@@ -233,17 +233,17 @@ async def restarted(bench: Bench, pool: Pool) -> None:
 
 async def copied(bench: Bench, pool: Pool) -> None:
     snapshots: dict[str, str] = bench.expected.get("snapshots", {})
-    assert [snapshot.name for snapshot in await pool.list_snapshots()] == sorted(snapshots)
+    assert [snapshot.name for snapshot in await pool.snapshots.list()] == sorted(snapshots)
     for name, text in snapshots.items():
         if pool.features.clones:
-            size = (await pool.get_snapshot(name)).size
+            size = (await pool.snapshots.get(name)).size
             await pool.create(VolumeRequest("restored", size, source=VolumeOrigin(snapshot=name)))
             file = await bench.show(pool, "restored")
             assert content(file, len(text)) == text
             await bench.hide(pool, "restored")
             await pool.delete("restored")
-        await pool.delete_snapshot(name)
-    assert not await pool.list_snapshots()
+        await pool.snapshots.delete(name)
+    assert not await pool.snapshots.list()
 
 
 async def half_done(bench: Bench, pool: Pool) -> None:

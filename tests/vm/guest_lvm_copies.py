@@ -72,7 +72,7 @@ async def test_copies_of_every_file_system_live_beside_their_source_and_grow(
     await pool.create(VolumeRequest("a", 310 * MI, fstype=fstype))
     await pool.stage("a", staging)
     (staging / "file").write_text("content")
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     (staging / "file").write_text("later")
     made = await pool.create(VolumeRequest("b", 400 * MI, source=VolumeOrigin(snapshot="s")))
     assert (made.fstype, made.state) == (fstype, VolumeState.FORMATTED)
@@ -81,13 +81,13 @@ async def test_copies_of_every_file_system_live_beside_their_source_and_grow(
     assert (await pool.stats("b", bench.folder / "b")).available >= 399 * MI
     await pool.unstage("b", bench.folder / "b")
     await pool.delete("b")
-    await pool.delete_snapshot("s")
-    expanded = await pool.expand("a", 500 * MI)
+    await pool.snapshots.delete("s")
+    expanded = await pool.growth.expand("a", 500 * MI)
     assert (expanded.size, expanded.pending) == (500 * MI, False), "mounted, so its file system grows too"
-    assert not (await pool.grow("a", staging)).pending
+    assert not (await pool.growth.grow("a", staging)).pending
     assert (await pool.stats("a", staging)).available >= 499 * MI
     assert (staging / "file").read_text() == "later"
-    await pool.expand("a", 520 * MI)
+    await pool.growth.expand("a", 520 * MI)
     await pool.unstage("a", staging)
     pool = await bench.pool(options)
     await pool.stage("a", staging)
@@ -104,7 +104,7 @@ async def test_the_origin_of_thick_snapshots_is_kept_out_of_sight_until_the_last
     await pool.create(VolumeRequest("a", 20 * MI))
     await write(pool, "a", staging, "first")
     for name in ("s1", "s2"):
-        await pool.create_snapshot(name, "a")
+        await pool.snapshots.create(name, "a")
     await check_same(pool)
     await pool.delete("a")
     await pool.delete("a")
@@ -117,9 +117,9 @@ async def test_the_origin_of_thick_snapshots_is_kept_out_of_sight_until_the_last
     await pool.stage("b", staging)
     assert (staging / "file").read_text() == "first"
     await pool.unstage("b", staging)
-    await pool.delete_snapshot("s1")
+    await pool.snapshots.delete("s1")
     assert any(name.startswith("o+") for name in report())
-    await pool.delete_snapshot("s2")
+    await pool.snapshots.delete("s2")
     assert set(report()) == {"a", "b"}
     for name in ("a", "b"):
         await pool.delete(name)
@@ -134,7 +134,7 @@ async def test_a_snapshot_is_restored_after_a_restart_of_the_machine(bench: Benc
     pool, staging = await bench.pool(), bench.folder / "s"
     await pool.create(VolumeRequest("a", 20 * MI))
     await write(pool, "a", staging, "first")
-    await pool.create_snapshot("s1", "a")
+    await pool.snapshots.create("s1", "a")
     if deleted:
         await pool.delete("a")
     await pool.close()
@@ -144,7 +144,7 @@ async def test_a_snapshot_is_restored_after_a_restart_of_the_machine(bench: Benc
     await pool.stage("b", staging)
     assert (staging / "file").read_text() == "first"
     await pool.unstage("b", staging)
-    await pool.delete_snapshot("s1")
+    await pool.snapshots.delete("s1")
 
 
 async def test_a_file_system_left_frozen_does_not_hinder_recovery(bench: Bench) -> None:
@@ -184,7 +184,7 @@ async def test_a_thick_snapshot_that_overflows_is_told_and_never_restored(bench:
     await pool.create(VolumeRequest("a", 40 * MI, block=True, parameters={"cowSize": "4Mi"}))
     await pool.stage("a", staging)
     used = (await pool.capacity(block=True)).used
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     assert (await pool.capacity(block=True)).used == used + 4 * MI
     assert not (await pool.condition("a")).abnormal
     poke(staging / "device", os.urandom(16 * MI))
@@ -194,7 +194,7 @@ async def test_a_thick_snapshot_that_overflows_is_told_and_never_restored(bench:
     with pytest.raises(PreconditionError, match="snapshot s is lost"):
         await pool.create(VolumeRequest("b", 40 * MI, block=True, source=VolumeOrigin(snapshot="s")))
     assert set(report()) == {"a", "s+s"}
-    await pool.delete_snapshot("s")
+    await pool.snapshots.delete("s")
     assert not (await pool.condition("a")).abnormal
     await check_same(pool)
 
@@ -219,9 +219,9 @@ async def test_copies_between_thick_and_thin(bench: Bench) -> None:
     pool, staging = await bench.pool(THIN), bench.folder / "s"
     await pool.create(VolumeRequest("thin", 20 * MI))
     await write(pool, "thin", staging, "content")
-    await pool.create_snapshot("s", "thin")
+    await pool.snapshots.create("s", "thin")
     await pool.create(VolumeRequest("thick", 30 * MI, parameters=MIXED, source=VolumeOrigin(snapshot="s")))
-    await pool.create_snapshot("t", "thick")
+    await pool.snapshots.create("t", "thick")
     await pool.create(VolumeRequest("again", 40 * MI, source=VolumeOrigin(snapshot="t")))
     layouts = report("lv_layout", "lv_active", "pool_lv")
     assert [layouts[name]["lv_layout"] for name in ("thin", "thick", "again")] == [
@@ -238,7 +238,7 @@ async def test_copies_between_thick_and_thin(bench: Bench) -> None:
     for name in ("thin", "thick", "again"):
         await pool.delete(name)
     for name in ("s", "t"):
-        await pool.delete_snapshot(name)
+        await pool.snapshots.delete(name)
     assert set(report()) == {"pool"}
     await check_same(pool)
     assert (await pool.capacity()).used == 0
@@ -255,14 +255,14 @@ async def test_a_raw_block_volume_grows_in_use_and_shows_nothing_of_former_owner
     await pool.create(VolumeRequest("a", 2 * EXTENT, block=True, parameters=parameters))
     await pool.stage("a", staging)
     poke(staging / "device", b"content")
-    grown = await pool.expand("a", 5 * EXTENT)
+    grown = await pool.growth.expand("a", 5 * EXTENT)
     assert grown.size == (6 if "stripes" in parameters else 5) * EXTENT
     with (staging / "device").open("rb") as file:
         shown = file.read()
     assert shown == b"content" + bytes(grown.size - 7)
-    assert not (await pool.grow("a", staging)).pending
+    assert not (await pool.growth.grow("a", staging)).pending
     with pytest.raises(OutOfRangeError):
-        await pool.expand("a", 6 * EXTENT + 1, limit=6 * EXTENT + 2)
+        await pool.growth.expand("a", 6 * EXTENT + 1, limit=6 * EXTENT + 2)
     assert set(report()) == {"a"}
     await check_same(pool)
     await pool.unstage("a", staging)
@@ -275,11 +275,11 @@ async def test_a_thick_volume_with_snapshots_grows_while_nobody_uses_it(bench: B
     await pool.create(VolumeRequest("a", 20 * MI))
     await pool.stage("a", staging)
     (staging / "file").write_text("content")
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     with pytest.raises(PreconditionError, match="is in use and has snapshots"):
-        await pool.expand("a", 60 * MI)
+        await pool.growth.expand("a", 60 * MI)
     await pool.unstage("a", staging)
-    assert (await pool.expand("a", 60 * MI)).size == 60 * MI
+    assert (await pool.growth.expand("a", 60 * MI)).size == 60 * MI
     await pool.stage("a", staging)
     assert (await pool.stats("a", staging)).available >= 59 * MI
     await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(snapshot="s")))
@@ -295,7 +295,7 @@ async def test_expansion_that_a_kill_cut_short_is_completed_by_the_next_call(ben
     pool = await bench.pool()
     assert (await pool.get("a")).size == 20 * MI
     await check_same(pool)
-    assert (await pool.expand("a", 60 * MI)).size == 60 * MI
+    assert (await pool.growth.expand("a", 60 * MI)).size == 60 * MI
     await pool.stage("a", staging)
     assert (await pool.stats("a", staging)).available >= 59 * MI
     assert (staging / "file").read_text() == "content"
@@ -313,7 +313,7 @@ async def main():
     pool = make(parse("lvm:vg0,name=p"))
     await pool.open()
     try:
-        await pool.expand("a", 40 * 1024**2)
+        await pool.growth.expand("a", 40 * 1024**2)
     except PreconditionError as failure:
         print(failure)
     await pool.close()
@@ -334,7 +334,7 @@ async def test_an_ext4_that_could_not_grow_safely_is_not_extended(bench: Bench) 
     assert "run the driver with that capability" in ended.stdout
     assert report("lv_size", "lv_tags") == before
     pool = await bench.pool()
-    await pool.expand("a", 40 * MI)
+    await pool.growth.expand("a", 40 * MI)
     await pool.stage("a", bench.folder / "s")
     assert (await pool.stats("a", bench.folder / "s")).available >= 40 * MI
     await pool.unstage("a", bench.folder / "s")
@@ -351,14 +351,14 @@ async def test_a_full_thin_pool_takes_no_snapshots_and_says_so(bench: Bench) -> 
     assert condition.abnormal
     assert "thin pool vg0/pool is nearly full (97% of its data" in condition.message
     with pytest.raises(ExhaustedError):
-        await pool.create_snapshot("s", "a")
+        await pool.snapshots.create("s", "a")
     with pytest.raises((ExhaustedError, OutOfRangeError)):
         await pool.create(VolumeRequest("b", 100 * MI, block=True, source=VolumeOrigin(volume="a")))
     assert set(report()) == {"pool", "a"}
     lvm.lvm("lvextend", "--size", "128m", "vg0/pool")
     pool = await bench.pool(options)
     assert not (await pool.condition("a", staging)).abnormal
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     await pool.unstage("a", staging)
 
 
@@ -366,7 +366,7 @@ async def test_a_copy_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytes
     pool, staging = await bench.pool(), bench.folder / "s"
     await pool.create(VolumeRequest("a", 20 * MI))
     await write(pool, "a", staging, "content")
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     lvm.lvm("lvcreate", "--yes", "--extents", "100%FREE", "--name", "hog", "vg0")
     for source in (VolumeOrigin(snapshot="s"), VolumeOrigin(volume="a")):
         with pytest.raises((ExhaustedError, OutOfRangeError)):
@@ -477,10 +477,10 @@ async def test_calls_at_once_on_a_family_of_snapshots(bench: Bench) -> None:
     pool, staging = await bench.pool(), bench.folder / "s"
     await pool.create(VolumeRequest("a", 8 * MI))
     await write(pool, "a", staging, "content")
-    await asyncio.gather(*(pool.create_snapshot(f"s{n}", "a") for n in range(3)))
+    await asyncio.gather(*(pool.snapshots.create(f"s{n}", "a") for n in range(3)))
     clones = [pool.create(VolumeRequest(f"v{n}", 8 * MI, source=VolumeOrigin(snapshot=f"s{n}"))) for n in range(2)]
     await asyncio.gather(*clones, pool.delete("a"))
-    await asyncio.gather(*(pool.delete_snapshot(f"s{n}") for n in range(3)))
+    await asyncio.gather(*(pool.snapshots.delete(f"s{n}") for n in range(3)))
     assert set(report()) == {"v0", "v1"}
     assert dm.status("vg0-a") is None
     await check_same(pool)

@@ -79,7 +79,7 @@ async def check_database(bench: Bench, log: tuple[Pool, str], data: tuple[Pool, 
         for pool, name in (log, data):
             await unstage(bench, pool, f"r-{name}")
             await pool.delete(f"r-{name}")
-            await pool.delete_snapshot(f"s{number}-{name}")
+            await pool.snapshots.delete(f"s{number}-{name}")
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["log on LVM", "data on LVM"])
@@ -110,7 +110,7 @@ async def test_two_that_lvm_freezes_need_a_kernel_where_freezes_nest(bench: Benc
     paths = [await stage(bench, pool, name) for name in ("a", "b")]
     with pytest.raises(PreconditionError, match=r"p/a has ext4 that this kernel .* before Linux 6\.8; p/b has ext4"):
         await group.take(members)
-    assert list(await pool.list_snapshots()) == []
+    assert list(await pool.snapshots.list()) == []
     (paths[0] / "file").write_text("it takes writes")
     await unstage(bench, pool, "b")
     await group.take(members)  # one is not in use

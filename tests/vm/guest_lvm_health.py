@@ -62,7 +62,7 @@ async def with_secrets(pool: Pool, staging: Path, method: str) -> None:
     await pool.create(VolumeRequest("a", 32 * MI, block=True, parameters=parameters))
     await pool.stage("a", staging)
     poke(staging / "device", SECRET * 2048)
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     poke(staging / "device", bytes(len(SECRET) * 2048))
     await pool.create(VolumeRequest("b", 32 * MI, block=True, parameters=parameters, source=VolumeOrigin(snapshot="s")))
     await pool.unstage("a", staging)
@@ -83,7 +83,7 @@ async def test_the_eraser_may_rename_what_a_call_is_just_deleting(
     monkeypatch.setattr(LogicalVolumes, "set_aside", twice)
     pool = await bench.pool(",eraserate=0")
     await with_secrets(pool, bench.folder / "s", "zero")
-    for delete, name in ((pool.delete, "a"), (pool.delete_snapshot, "s"), (pool.delete, "b")):
+    for delete, name in ((pool.delete, "a"), (pool.snapshots.delete, "s"), (pool.delete, "b")):
         await delete(name)
     await erased(pool)
     assert report() == {}
@@ -95,10 +95,10 @@ async def test_erased_volumes_and_snapshots_leave_nothing_on_the_disks(bench: Be
     forget_caches()
     assert holds_secret()
     await pool.delete("a")
-    await pool.delete_snapshot("s")
+    await pool.snapshots.delete("s")
     await pool.delete("b")
     assert not await pool.list()
-    assert not await pool.list_snapshots()
+    assert not await pool.snapshots.list()
     await pool.create(VolumeRequest("b", 5 * MI))  # the name is free
     await pool.delete("b")
     await erased(pool)
@@ -201,7 +201,7 @@ async def test_a_file_system_that_a_killed_process_left_frozen_is_thawed_at_the_
     filesystem.freeze(fd)
     mark = Path("/run/tonnage/lvm-vg0-a.frozen")
     with pytest.raises(PreconditionError, match="frozen by another process"):
-        await pool.create_snapshot("s", "a")
+        await pool.snapshots.create("s", "a")
     assert not mark.exists()
     mark.touch()  # as a kill in the middle leaves it
     pool = await bench.pool()
@@ -209,7 +209,7 @@ async def test_a_file_system_that_a_killed_process_left_frozen_is_thawed_at_the_
     assert not filesystem.thaw(fd), "it is thawed already"
     os.close(fd)
     (staging / "file").write_text("content")
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     await pool.unstage("a", staging)
 
 

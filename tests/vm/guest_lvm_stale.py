@@ -70,7 +70,7 @@ async def test_a_snapshot_is_taken_over_what_a_killed_one_left(bench: Bench, cou
     pool = await bench.pool(THIN)
     await with_secret(pool, bench.folder / "a")
     number = leave_snapshot("a", counted=counted)
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     assert numbers() == {"a": number - 1, "s+s": number}
     leave_snapshot("a", counted=counted)
     await pool.create(VolumeRequest("c", 16 * MI, block=True, source=VolumeOrigin(volume="a")))
@@ -159,7 +159,7 @@ async def test_a_pool_that_a_power_cut_left_ahead_of_lvm_is_activated_again(benc
     await pool.stage("a", bench.folder / "a")
     assert (bench.folder / "a" / "file").read_text() == "content"
     assert not dm.delete_thin(KERNEL, number), "it is gone"
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     await pool.create(VolumeRequest("b", 16 * MI))
     assert set(numbers()) == {"a", "b", "s+s"}
     assert not [entry for entry in Path("/run/tonnage").iterdir() if entry.is_dir()]
@@ -170,7 +170,7 @@ async def test_nothing_of_a_pool_that_is_well_is_touched(bench: Bench) -> None:
     pool = await bench.pool(THIN)
     assert not thin_pool.settle("vg0", "pool")
     await with_secret(pool, bench.folder / "a")
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     before = numbers(), transaction()
     assert not thin_pool.settle("vg0", "pool")
     with pytest.raises(PreconditionError, match="in use"):
@@ -206,7 +206,7 @@ async def test_a_device_that_a_killed_lvextend_has_not_made_larger_becomes_so(be
     await pool.create(VolumeRequest("a", 16 * MI))
     await pool.stage("a", bench.folder / "a")
     table = run(["dmsetup", "table", "vg0-a"])
-    await pool.expand("a", 40 * MI)
+    await pool.growth.expand("a", 40 * MI)
     dmsetup("suspend", "vg0-a")
     dmsetup("load", "vg0-a", "--table", table.strip())
     dmsetup("resume", "vg0-a")
@@ -222,7 +222,7 @@ async def test_a_device_that_a_killed_lvextend_has_not_made_larger_becomes_so(be
         dmsetup("suspend", "vg0-a")
         dmsetup("load", "vg0-a", "--table", table.strip())
         dmsetup("resume", "vg0-a")
-    await pool.expand("a", 40 * MI)
-    assert not (await pool.grow("a", bench.folder / "a")).pending
+    await pool.growth.expand("a", 40 * MI)
+    assert not (await pool.growth.grow("a", bench.folder / "a")).pending
     assert (await pool.stats("a", bench.folder / "a")).total >= 40 * MI
     await pool.unstage("a", bench.folder / "a")

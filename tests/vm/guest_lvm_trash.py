@@ -28,7 +28,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
 
 
 async def _names(pool: Pool) -> tuple[list[str], list[str]]:
-    return [v.name for v in await pool.list()], [v.name for v in await pool.trash()]
+    return [v.name for v in await pool.list()], [v.name for v in await pool.trash.list()]
 
 
 async def _free(pool: Pool, **parameters: str) -> int:
@@ -37,7 +37,7 @@ async def _free(pool: Pool, **parameters: str) -> int:
 
 async def _discard(pool: Pool, *names: str) -> None:
     for name in names:
-        assert await pool.discard(name)
+        assert await pool.trash.discard(name)
         await asyncio.sleep(0.02)
 
 
@@ -60,7 +60,7 @@ async def test_trash_survives_a_restart_and_is_restored_with_its_content(bench: 
         pool = await bench.pool(options)
     with pytest.raises(NotFoundError, match="tonnage volumes restore"):
         await pool.stage("v", staging)
-    await pool.restore("v")
+    await pool.trash.restore("v")
     assert (await _names(pool), await _free(pool)) == ((["v"], []), taken)
     await pool.stage("v", staging)
     assert (staging / "file").read_text() == "content"
@@ -79,7 +79,7 @@ async def test_the_oldest_makes_way_and_only_as_many_as_are_needed(bench: Bench,
     assert await _names(pool) == (["new"], ["b", "c", "a"]), "it fitted"
     await _block(pool, "more", whole - 3 * fourth + EXTENT)
     assert await _names(pool) == (["more", "new"], ["a"])
-    await pool.expand("new", await _free(pool) + fourth)
+    await pool.growth.expand("new", await _free(pool) + fourth)
     assert (await _names(pool), await _free(pool)) == ((["more", "new"], []), 0)
     with pytest.raises(ExhaustedError):
         await _block(pool, "none", EXTENT)
@@ -120,15 +120,15 @@ async def test_a_thick_volume_with_snapshots_does_not_stay(bench: Bench) -> None
     await pool.stage("v", bench.folder / "s")
     poke(bench.folder / "s" / "device", b"content")
     await pool.unstage("v", bench.folder / "s")
-    await pool.create_snapshot("s", "v")
-    assert not await pool.discard("v")
+    await pool.snapshots.create("s", "v")
+    assert not await pool.trash.discard("v")
     await pool.delete("v")
     source = VolumeOrigin(snapshot="s")
     await pool.create(VolumeRequest("copy", 40 * MI, block=True, source=source))
     await pool.stage("copy", bench.folder / "s")
     assert peek(bench.folder / "s" / "device", 7) == b"content"
     await pool.unstage("copy", bench.folder / "s")
-    await pool.delete_snapshot("s")
+    await pool.snapshots.delete("s")
     await pool.delete("copy")
     assert report() == {}
 
@@ -139,7 +139,7 @@ async def test_thin_trash_with_snapshots_stays_and_they_outlive_it(bench: Bench)
     await pool.stage("v", staging)
     poke(staging / "device", b"content")
     await pool.unstage("v", staging)
-    await pool.create_snapshot("s", "v")
+    await pool.snapshots.create("s", "v")
     await _discard(pool, "v")
     await _block(pool, "new", await _free(pool))
     assert await _names(pool) == (["new"], [])
@@ -168,7 +168,7 @@ async def test_trash_that_fills_its_thin_pool_makes_way(bench: Bench) -> None:
     await pool.stage("new", staging)
     flood(staging / "device", 12 * MI)
     await pool.unstage("new", staging)
-    await pool.restore("b")
+    await pool.trash.restore("b")
 
 
 @pytest.mark.parametrize("options", LAYOUTS)
@@ -181,7 +181,7 @@ async def test_snapshots_and_groups_of_them_evict(bench: Bench, options: str) ->
         await pool.unstage(name, bench.folder / name)
     await _block(pool, "older", await _free(pool))
     await _discard(pool, "older")
-    await pool.create_snapshot("s", "v")
+    await pool.snapshots.create("s", "v")
     assert await _names(pool) == (["old", "v", "w"], [])
     await _block(pool, "full", await _free(pool))
     await _discard(pool, "old", "full")

@@ -63,7 +63,7 @@ async def emptied(pool: Pool, folder: Path) -> None:
         if entry.target.startswith(f"{folder}/"):
             mount.umount(entry.target, lazy=True)
     await pool.open()
-    for volume in (*await pool.list(), *await pool.trash()):
+    for volume in (*await pool.list(), *await pool.trash.list()):
         await pool.delete(volume.name)
     await erased(pool)
     await pool.close()
@@ -375,12 +375,12 @@ async def test_deleted_content_is_erased(pool: Pool, tmp_path: Path, mode: str) 
 
 
 async def names(pool: Pool) -> tuple[list[str], list[str]]:
-    return [volume.name for volume in await pool.list()], [volume.name for volume in await pool.trash()]
+    return [volume.name for volume in await pool.list()], [volume.name for volume in await pool.trash.list()]
 
 
 async def discarded(pool: Pool, *volumes: str) -> None:
     for name in volumes:
-        assert await pool.discard(name)
+        assert await pool.trash.discard(name)
         await asyncio.sleep(0.01)  # the next one is later
 
 
@@ -431,7 +431,7 @@ async def test_trash_of_a_pool_with_a_limit_counts_until_its_bytes_are_needed() 
     await discarded(pool, "a")
     pool.rebound(PoolLimits(size=130 * MI))
     with pytest.raises(ExhaustedError, match="a cannot be restored"):
-        await pool.restore("a")
+        await pool.trash.restore("a")
     await pool.create(VolumeRequest("c", 30 * MI))
     assert await names(pool) == (["b", "c"], [])
     for name in ("b", "c"):
@@ -450,7 +450,7 @@ async def test_trash_is_restored_with_what_was_mapped(tmp_path: Path, text: str)
     await pool.stage("v", staging)
     assert synced_mapping(staging / "file") == 0
     with pytest.raises(PreconditionError, match="in use"):
-        await pool.discard("v")
+        await pool.trash.discard("v")
     await pool.unstage("v", staging)
     taken = (await pool.capacity()).free
     await discarded(pool, "v")
@@ -460,7 +460,7 @@ async def test_trash_is_restored_with_what_was_mapped(tmp_path: Path, text: str)
             await pool.stage("v", staging)
         await pool.close()
         await pool.open()
-    await pool.restore("v")
+    await pool.trash.restore("v")
     assert (await names(pool), (await pool.capacity()).free) == ((["v"], []), taken)
     await pool.stage("v", staging)
     assert "dax=always" in mounted(staging)
@@ -481,12 +481,12 @@ async def test_lvm_in_between(tmp_path: Path) -> None:
     await pool.stage("a", staging)
     assert "dax=always" in mounted(staging)
     assert synced_mapping(staging / "file") == 0
-    await pool.expand("a", 40 * MI)
-    assert not (await pool.grow("a", staging)).pending
+    await pool.growth.expand("a", 40 * MI)
+    assert not (await pool.growth.grow("a", staging)).pending
     assert (await pool.stats("a", staging)).available >= 35 * MI
     await pool.unstage("a", staging)
     with pytest.raises(UnsupportedError, match="snapshots"):
-        await pool.create_snapshot("s", "a")
+        await pool.snapshots.create("s", "a")
     with pytest.raises(InvalidError, match="programs map"):
         await pool.create(VolumeRequest("b", 20 * MI, parameters={"thin": "true"}))
     await pool.close()

@@ -102,7 +102,7 @@ class _Parts:
     def driver(self) -> NodeDriver:
         settings = self.plan.settings
         return NodeDriver(
-            [pool_config.make(pool, clock=self.clock) for pool in self.plan.nodes[self.name]],
+            [pool_config.make(pool, clock=self.clock, disks=self.plan.disks) for pool in self.plan.nodes[self.name]],
             node_name=self.name,
             kubelet=self.root,
             sockets=self.sockets,

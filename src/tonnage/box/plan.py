@@ -21,6 +21,7 @@ from tonnage.errors import HostError, InvalidError, NotFoundError
 from tonnage.node.inline.config import parse_inlines
 from tonnage.node.inline.sources import kind_of
 from tonnage.pools import config as pool_config
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.disk_commitment import DiskCommitment, commitments
 from tonnage.pools.kind import PoolConfig
 from tonnage.pools.needs import lacking
@@ -37,7 +38,8 @@ class BoxPlan:
     """A box that can be started.
 
     settings: to be stored in the data folder; nodes: name -> its pools; endpoints: name -> CSI sockets of external
-    drivers; max_pods: pods per node; server: host and port of the API server, once it listens.
+    drivers; max_pods: pods per node; server: host and port of the API server, once it listens; disks: those under the
+    pools of all nodes.
     """
 
     settings: Settings
@@ -46,6 +48,7 @@ class BoxPlan:
     endpoints: dict[str, list[Path]] = field(default_factory=dict)
     max_pods: int = 110
     server: tuple[str, int] | None = None
+    disks: Disks = field(default_factory=Disks, compare=False)
 
     @property
     def drivers(self) -> list[str]:

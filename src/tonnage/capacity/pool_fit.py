@@ -77,11 +77,11 @@ class _Search:
     def run(self) -> list[PublishedCapacity] | None:
         """Return an offer for each claim, or None."""
         is_choice = any(len(choice) > 1 for choice in self._choices)
-        if not is_choice or len(self._wanted) > MOST_CLAIMS or not self._go_on():
+        if not is_choice or len(self._wanted) > MOST_CLAIMS or not self._remaining_fit():
             return None
         return [choice[n] for choice, n in zip(self._choices, self._chosen, strict=True)]
 
-    def _go_on(self) -> bool:
+    def _remaining_fit(self) -> bool:
         """Return whether the remaining claims fit besides the chosen ones."""
         at = len(self._chosen)
         if at == len(self._wanted):
@@ -97,7 +97,7 @@ class _Search:
                 return False
             self._taken[offer.pool_key] = self._taken.get(offer.pool_key, 0) + size
             self._chosen.append(n)
-            if self._go_on():
+            if self._remaining_fit():
                 return True
             self._chosen.pop()
             self._taken[offer.pool_key] -= size

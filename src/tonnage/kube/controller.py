@@ -96,7 +96,7 @@ class Controller(Generic[K]):
         deferred: for keys that nothing waits for: while the event loop is busy, up to a second later.
         """
         self._informers.append(informer)
-        informer.on_restored(self.hasten)
+        informer.on_restored(self.retry_now)
 
         take = self._deferred.add if deferred else self.enqueue
 
@@ -115,9 +115,9 @@ class Controller(Generic[K]):
             self.queue.add(key)
         self._wake.set()
 
-    def hasten(self) -> None:
+    def retry_now(self) -> None:
         """Retry failed keys now, when the server is back: their back-off may be long."""
-        self.queue.hasten(asyncio.get_running_loop().time())
+        self.queue.retry_now(asyncio.get_running_loop().time())
         self._wake.set()
 
     async def run(self) -> None:

@@ -67,7 +67,7 @@ class WorkQueue(Generic[K]):
         self._failed.add(key)
         return delay
 
-    def hasten(self, now: float) -> None:
+    def retry_now(self, now: float) -> None:
         """End all back-off delays now: the cause of the failures may be gone."""
         for key in self._failed & self._due.keys():
             self.forget(key)

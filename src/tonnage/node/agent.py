@@ -167,7 +167,7 @@ class NodeDriver:
         found = set()
         for pool in self.pools:
             volumes = [volume.name for volume in await pool.list()]
-            snapshots = [snapshot.name for snapshot in await pool.list_snapshots()]
+            snapshots = [snapshot.name for snapshot in await pool.snapshots.list()]
             found |= {(pool.name, name) for name in (*volumes, *snapshots, *await pool.damaged())}
         return found
 

@@ -23,6 +23,7 @@ from tonnage.node.pool_reload import PoolChange
 from tonnage.observe import metrics
 from tonnage.observe.exporter import Address, Exporter
 from tonnage.observe.process import leave, settle
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core import status
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.core.probe import PoolFault
@@ -52,7 +53,7 @@ class StandaloneDriver:
         """Called when a volume was unstaged."""
         self.on_pool_fault: PoolFault = lambda pool, why: None
         """Called when a pool cannot write, and when it can again."""
-        pools = preflight.make_pools(config)
+        pools = preflight.make_pools(config, disks := Disks())
         driver = replace(preflight.make(config, pools), on_inline=lambda: self.on_inline())
         driver = replace(driver, on_unfit=lambda context, why: self.on_unfit(context, why))
         driver = replace(driver, on_unstaged=lambda handle: self.on_unstaged(handle))
@@ -66,7 +67,7 @@ class StandaloneDriver:
             pool.on_capacity = lambda: self.on_inline()
             pool.on_fault = lambda name, why: self.on_pool_fault(name, why)
         changed, fault = (lambda: self.on_inline()), (lambda name, why: self.on_pool_fault(name, why))
-        self.change = PoolChange(driver, pools, config, changed, fault)
+        self.change = PoolChange(driver, pools, config, disks, changed, fault)
         """Changes the pools while they are served."""
         self.layers = PoolLayers(driver)
         """Makes writable layers of inline drivers in the pools."""

@@ -16,6 +16,7 @@ from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
 from tonnage.pools import config as pool_config
 from tonnage.pools import kubelet_disk
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.core.probe import PoolFault
 from tonnage.pools.kind import PoolConfig
@@ -26,8 +27,8 @@ log = logging.getLogger(__name__)
 class PoolChange:
     """Changes the pools of one driver.
 
-    config: what the driver serves. pools: the driver's own table, by name, which every service uses. on_capacity:
-    passed to new pools.
+    config: what the driver serves. pools: the driver's own table, by name, which every service uses. disks: those under
+    its pools. on_capacity: passed to new pools.
     """
 
     def __init__(
@@ -35,11 +36,12 @@ class PoolChange:
         driver: Driver,
         pools: dict[str, Pool],
         config: DriverConfig,
+        disks: Disks,
         on_capacity: Callable[[], None],
         on_fault: PoolFault,
     ) -> None:
         assert driver.openings is not None
-        self.config = config
+        self.config, self._disks = config, disks
         self._driver, self._pools, self._openings, self._on_capacity = driver, pools, driver.openings, on_capacity
         self._on_fault = on_fault
         self._openings.ready = self._check_disk
@@ -55,7 +57,7 @@ class PoolChange:
         finding = await asyncio.to_thread(preflight.pool, wanted, self.config.roots)
         if finding.fault is not None and not preflight.may_come(finding):
             raise finding.fault
-        pool = await asyncio.to_thread(preflight.make_pool, wanted, self.config.roots)
+        pool = await asyncio.to_thread(preflight.make_pool, wanted, self.config.roots, self._disks)
         pool.on_capacity, pool.on_fault = self._on_capacity, self._on_fault
         self._serve(wanted)
         self._pools[wanted.name] = pool
@@ -115,7 +117,7 @@ class PoolChange:
         pool_config.make(settled)  # rejects what could not have been made
         pool = self._pools[wanted.name]
         pool.rebound(settled.limits, erase_rate=settled.erase_rate)
-        pool.inline = settled.inline
+        pool.backend.inline = settled.inline
         self._serve(wanted)
 
     def _serve(self, wanted: PoolConfig) -> None:
@@ -126,7 +128,7 @@ class PoolChange:
 
 async def _check_empty(pool: Pool) -> None:
     try:
-        volumes, snapshots = await pool.list(), await pool.list_snapshots()
+        volumes, snapshots = await pool.list(), await pool.snapshots.list()
         damaged, erasing = await pool.damaged(), await pool.erasing()
     except TonnageError as failure:
         raise PreconditionError(f"it cannot be looked into: {failure}") from failure

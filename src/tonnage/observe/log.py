@@ -24,7 +24,12 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line)
 
 
-DELETIONS = ("tonnage.node.deletions", "tonnage.csi.driver.inline", "tonnage.pools.core.trash")
+DELETIONS = (
+    "tonnage.node.deletions",
+    "tonnage.csi.driver.inline",
+    "tonnage.pools.core.trash",
+    "tonnage.pools.core.volumes",
+)
 """Loggers that name what was deleted, and why. A person asks for that a year later, so they are shown by default."""
 
 

@@ -161,8 +161,8 @@ class Direct:
             if config.name == volume.pool:
                 async with _opened(config) as pool:
                     if volume.snapshot_of:
-                        await pool.delete_snapshot(volume.name)
-                    elif not await pool.discard(volume.name):
+                        await pool.snapshots.delete(volume.name)
+                    elif not await pool.trash.discard(volume.name):
                         await pool.delete(volume.name)
 
 

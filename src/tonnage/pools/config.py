@@ -56,8 +56,8 @@ def _pairs(kind: PoolKind[Any], pairs: list[str]) -> dict[str, str]:
 def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None = None) -> Pool:
     """Create the pool that a configuration describes, not open yet.
 
-    disks: the account of disks, the process's own by default. Raises InvalidError.
+    disks: those of all pools that may share one with it, by default it shares none. Raises InvalidError.
     """
     pool: Pool = config.kind.make(config, config.name or config.kind.name, clock, disks)
-    pool.inline = config.inline
+    pool.backend.inline = config.inline
     return pool

@@ -73,7 +73,7 @@ class Life:
         await self._fill(pool, "first")
         await self._again(pool)
         if pool.features.expansion:
-            await pool.expand(NAME, self.request.size * 2)
+            await pool.growth.expand(NAME, self.request.size * 2)
             await self._again(pool)
             await self._fill(pool, "second")
             await self._again(pool)

@@ -31,8 +31,7 @@ from tonnage.host.run import run
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import StandaloneDriver
 from tonnage.pools.config import parse
-from tonnage.pools.core import pool as core_pool
-from tonnage.pools.core import probe
+from tonnage.pools.core import probe, work
 from tonnage.testing.wait import eventually, wait_until_served
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
@@ -115,7 +114,7 @@ async def test_every_call_gives_up_few_threads_are_stuck_and_the_other_pool_goes
     real_folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., Awaitable[CsiError]]
 ) -> None:
     monkeypatch.setattr(probe, "PATIENCE", 1.0)
-    monkeypatch.setattr(core_pool, "SLOW", 0.5)
+    monkeypatch.setattr(work, "SLOW", 0.5)
     socket, pools = real_folder / "csi.sock", [f"image:{real_folder}/disk/pool,name=hung,size=200Mi,sparse=yes"]
     pools.append(f"image:{real_folder}/well,name=well,size=64Mi,sparse=yes")
     driver = StandaloneDriver(DriverConfig(socket, [parse(pool) for pool in pools], "n1", real_folder / "state"))
@@ -130,20 +129,25 @@ async def test_every_call_gives_up_few_threads_are_stuck_and_the_other_pool_goes
         with disk.hangs():
             for _ in range(3):  # as the kubelet and the agent repeat them
                 deleted = (
-                    refused(client.delete_volume(vid), Code.UNAVAILABLE, "does not answer") for vid in volumes[:3]
+                    refused(client.delete_volume(vid), Code.UNAVAILABLE, "does not answer") for vid in volumes[:2]
                 )
                 staged = (
                     refused(client.stage(vid, real_folder / vid[-2:], MOUNT), Code.UNAVAILABLE, "does not answer")
-                    for vid in volumes[3:]
+                    for vid in volumes[2:4]
                 )
                 made = refused(create("new", "hung"), Code.RESOURCE_EXHAUSTED, "it cannot write")
-                await asyncio.gather(*deleted, *staged, made)
+                both = client.create_group_snapshot("g", volumes[4:])
+                grouped = refused(both, Code.UNAVAILABLE, "does not answer")
+                await asyncio.gather(*deleted, *staged, made, grouped)
                 stuck = [one.name for one in threading.enumerate() if one.name.startswith("pool-hung")]
                 assert len(stuck) <= 7, stuck
+                assert len([one for one in threading.enumerate() if one.name.startswith("pool-group")]) <= 1
                 other = await create("other", "well")
                 await client.stage(other, real_folder / "other", MOUNT)
                 await client.unstage(other, real_folder / "other")
                 await client.delete_volume(other)
+        await _until_done(lambda: client.delete_group_snapshot("g"))
+        assert await client.list_snapshots() == []
         for vid in volumes:
             await _until_done(partial(client.unstage, vid, real_folder / vid[-2:]))
             await _until_done(partial(client.delete_volume, vid))

@@ -56,7 +56,7 @@ class Recovery:
     async def _check(self, expected: Expected, told: dict[str, Any]) -> None:
         async with self._processes.serving() as (pool, channel):
             volumes = {volume.name for volume in await pool.list()}
-            snapshots = {snapshot.name for snapshot in await pool.list_snapshots()}
+            snapshots = {snapshot.name for snapshot in await pool.snapshots.list()}
             there = volumes | snapshots
             assert expected.there <= there, f"what was answered is gone: {expected.there - there}"
             assert there <= expected.there | expected.maybe, f"here again, or half: {there - expected.there}"
@@ -82,7 +82,7 @@ class Recovery:
     async def _remove_all(self, pool: Pool, channel: Channel) -> None:
         for volume in await pool.list():
             await self._ask(channel, self._calls.gone() if volume.name == POD else self._calls.delete(volume.name))
-        for snapshot in await pool.list_snapshots():
+        for snapshot in await pool.snapshots.list():
             await self._ask(channel, self._calls.forget(snapshot.name))
         while await pool.erasing():
             await asyncio.sleep(_TICK)

@@ -41,8 +41,8 @@ class QueueMachine(RuleBasedStateMachine):
         self.due[key] = min(self.due.get(key, 1e9), self.now + delay)
 
     @rule()
-    def hasten(self) -> None:
-        self.queue.hasten(self.now)
+    def retry_now(self) -> None:
+        self.queue.retry_now(self.now)
         self.due |= dict.fromkeys(self.failed & self.due.keys(), self.now)
         self.failed.clear()
 
@@ -90,13 +90,13 @@ def test_backoff_grows_and_is_forgotten() -> None:
     assert queue.add_limited("a", 0.0) == 1.0
 
 
-def test_what_failed_is_hastened_and_begins_its_backoff_afresh() -> None:
+def test_what_failed_is_retried_now_and_begins_its_backoff_afresh() -> None:
     queue: WorkQueue[str] = WorkQueue(Backoff(initial=8.0, maximum=300.0))
     for _ in range(3):
         queue.add_limited("failed", 0.0)
     queue.add_at("asked for", 50.0)
 
-    queue.hasten(2.0)
+    queue.retry_now(2.0)
 
     assert queue.next_due() == 2.0
     queue.advance(2.0)

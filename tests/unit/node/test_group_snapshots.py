@@ -40,17 +40,23 @@ class _Asked(FakePool):
 
     made = deleted = 0
 
-    async def create_snapshot(self, name: str, volume: str, **more: Any) -> Snapshot:
-        self.made += 1
-        return await super().create_snapshot(name, volume, **more)
+    def __init__(self, name: str, size: int, **more: Any) -> None:
+        super().__init__(name, size, **more)
+        create, delete = self.snapshots.create, self.snapshots.delete
 
-    async def delete_snapshot(self, name: str) -> None:
-        self.deleted += 1
-        await super().delete_snapshot(name)
+        async def created(name: str, volume: str, **more: Any) -> Snapshot:
+            self.made += 1
+            return await create(name, volume, **more)
+
+        async def deleted(name: str) -> None:
+            self.deleted += 1
+            await delete(name)
+
+        self.snapshots.create, self.snapshots.delete = created, deleted  # type: ignore[method-assign]
 
 
 async def _held(node: FakeNode) -> set[str]:
-    return {f"scratch/{snapshot.name}" for snapshot in await node.pool.list_snapshots()}
+    return {f"scratch/{snapshot.name}" for snapshot in await node.pool.snapshots.list()}
 
 
 async def test_a_content_gets_its_group_in_one_write_and_goes_with_it(

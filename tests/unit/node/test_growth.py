@@ -342,7 +342,7 @@ async def test_a_file_system_that_cannot_grow_now_is_left_to_the_kubelet(
 async def test_a_driver_that_does_not_answer_is_asked_again(
     node: FakeNode, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expand, calls = node.pool.expand, list[int]()
+    expand, calls = node.pool.growth.expand, list[int]()
 
     async def failing(name: str, size: int, *, limit: int = 0) -> PoolVolume:
         calls.append(size)
@@ -350,7 +350,7 @@ async def test_a_driver_that_does_not_answer_is_asked_again(
             raise UnavailableError("the disk is away")
         return await expand(name, size, limit=limit)
 
-    monkeypatch.setattr(node.pool, "expand", failing)
+    monkeypatch.setattr(node.pool.growth, "expand", failing)
     await _ask(node, "6Gi")
     await eventually(_has(node, "6Gi"))
     assert len(calls) == 4

@@ -66,7 +66,7 @@ class _World:
     async def held(self) -> set[str]:
         """Volumes, with trash, and snapshots of the pool."""
         records = self.node.pool.fake.records.volumes
-        return {*records, *(one.name for one in await self.node.pool.list_snapshots())}
+        return {*records, *(one.name for one in await self.node.pool.snapshots.list())}
 
 
 # Rows: what the older state may have, and what was made since, which must stay

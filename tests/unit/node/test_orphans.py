@@ -165,8 +165,8 @@ async def test_a_volume_that_a_pod_had_stays_although_its_claim_waits_elsewhere(
     if kept == "used":
         await here.use(name)
     else:
-        await here.pool.discard(name)
-        await here.pool.restore(name)
+        await here.pool.trash.discard(name)
+        await here.pool.trash.restore(name)
     if node:
         await here.select("data", node=node)
     await _grown_up(here, eventually)

@@ -17,6 +17,7 @@ from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import StandaloneDriver, serve
 from tonnage.observe.exporter import Address
 from tonnage.observe.metrics import REGISTRY
+from tonnage.pools.base.contract import VolumeRequest
 from tonnage.pools.config import parse
 
 
@@ -53,6 +54,25 @@ async def test_serves_registers_and_measures(config: DriverConfig) -> None:
     assert f"tonnage_pool_up{labels} 1.0" in text
     assert 'csi_plugin_operations_seconds_count{driver_name="csi.tonnage.dev",grpc_status_code="OK"' in text
     assert not config.endpoint.exists()
+
+
+async def test_pools_on_one_disk_reserve_its_bytes_once_also_one_that_is_added(
+    config: DriverConfig, tmp_path: Path
+) -> None:
+    first, second, third = (parse(f"image:{tmp_path}/{name},name={name},sparse=yes,rootfs=yes") for name in "abc")
+    driver = StandaloneDriver(replace(config, pools=[first, second], metrics=None))
+    await driver.start()
+    try:
+        await driver.change.add(third)
+        a, b, c = driver.pools
+        before = (await c.capacity(block=True)).largest
+        for pool in (a, b):
+            await pool.create(VolumeRequest("v", 64 << 20, block=True))
+        shared = {id(pool.backend.disk) for pool in driver.pools}
+        assert len(shared) == 1, "what each of them reserves is not the others'"
+        assert (await c.capacity(block=True)).largest < before
+    finally:
+        await driver.stop()
 
 
 async def test_a_pool_that_cannot_be_read_is_shown_as_down(config: DriverConfig, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ async def test_promises_snapshots_erasing_and_abnormal_volumes(monkeypatch: pyte
     await pool.open()
     for name in ("bad", "good", "gone"):
         await pool.create(VolumeRequest(name, 10 * MI, parameters={"erase": "zero"}))
-    await pool.create_snapshot("s", "good")
+    await pool.snapshots.create("s", "good")
     await pool.delete("gone")
     monkeypatch.setattr(pool, "condition", ill)
 

@@ -223,7 +223,7 @@ async def test_a_restore_and_the_deletion_of_its_snapshot_do_not_race(
         await eventually(is_over)
         await asyncio.sleep(30)
         claim = await node.claim(f"c{number}")
-        assert await node.pool.list_snapshots() == []
+        assert await node.pool.snapshots.list() == []
         if claim.spec.volume_name:
             volume = await node.pool.get(claim.spec.volume_name)
             assert (volume.source.snapshot if volume.source else "", volume.size) != ("", 0)

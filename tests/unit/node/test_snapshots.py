@@ -49,16 +49,22 @@ class _Stubborn(FakePool):
     keeps: Exception | None = None
     asked = 0
 
-    async def create_snapshot(self, name: str, volume: str, **more: Any) -> Snapshot:
-        self.asked += 1
-        if self.why is not None:
-            raise self.why
-        return await super().create_snapshot(name, volume, **more)
+    def __init__(self, name: str, size: int, **more: Any) -> None:
+        super().__init__(name, size, **more)
+        create, delete = self.snapshots.create, self.snapshots.delete
 
-    async def delete_snapshot(self, name: str) -> None:
-        if self.keeps is not None:
-            raise self.keeps
-        await super().delete_snapshot(name)
+        async def created(name: str, volume: str, **more: Any) -> Snapshot:
+            self.asked += 1
+            if self.why is not None:
+                raise self.why
+            return await create(name, volume, **more)
+
+        async def deleted(name: str) -> None:
+            if self.keeps is not None:
+                raise self.keeps
+            await delete(name)
+
+        self.snapshots.create, self.snapshots.delete = created, deleted  # type: ignore[method-assign]
 
 
 @pytest.fixture
@@ -72,7 +78,7 @@ def _stubborn(size: int = 10 * GIB) -> _Stubborn:
 
 
 async def _names(pool: FakePool) -> list[str]:
-    return [snapshot.name for snapshot in await pool.list_snapshots()]
+    return [snapshot.name for snapshot in await pool.snapshots.list()]
 
 
 async def test_a_content_gets_its_snapshot_in_one_write_and_goes_with_it(
@@ -92,7 +98,7 @@ async def test_a_content_gets_its_snapshot_in_one_write_and_goes_with_it(
     assert counting.writes == [f"PATCH {path}/status"]
     assert content.status.snapshot_handle == f"scratch/{snapshot_name(uid)}"
     assert (content.status.restore_size, content.status.error) == (4 * GIB, None)
-    made = await node.pool.get_snapshot(snapshot_name(uid))
+    made = await node.pool.snapshots.get(snapshot_name(uid))
     assert content.status.creation_time == pytest.approx(made.created * 1e9)
     counting.writes.clear()
     await world.delete("monday")
@@ -131,7 +137,7 @@ async def test_a_content_without_a_label_is_taken_by_the_node_that_has_it(
         name = await world.content(await world.snapshot("s"), volume=source, node="")
     else:
         uid = "01234567-89ab-cdef-0123-456789abcdef"
-        await node.pool.create_snapshot(snapshot_name(uid), source.partition("/")[2], owner={})
+        await node.pool.snapshots.create(snapshot_name(uid), source.partition("/")[2], owner={})
         content = await world.snapshot("s", content="imported")
         handle = f"scratch/{snapshot_name(uid)}"
         name = await world.content(content, name="imported", handle=handle, node="")
@@ -145,7 +151,7 @@ async def test_contents_that_are_not_certainly_of_this_node_are_left_alone(
 ) -> None:
     node = await make_node(pool=_stubborn())
     source = await world.bound(node)
-    await node.pool.create_snapshot("monday", source.partition("/")[2], owner={})
+    await node.pool.snapshots.create("monday", source.partition("/")[2], owner={})
     snapshot = await world.snapshot("s")
     left = [
         await world.content(snapshot, name="by-hand", handle="scratch/monday", node=""),
@@ -241,7 +247,7 @@ async def test_a_snapshot_that_was_made_and_not_told_is_deleted_too(make_node: M
     snapshot = await world.snapshot("monday")
     await node.kill_agent()
     name = await world.content(snapshot, volume=source)
-    await node.pool.create_snapshot(snapshot_name(snapshot.metadata.uid), source.partition("/")[2], owner={})
+    await node.pool.snapshots.create(snapshot_name(snapshot.metadata.uid), source.partition("/")[2], owner={})
     await world.delete("monday")
     await node.start_agent()
     assert await _later(partial(world.is_gone, name))
@@ -344,7 +350,7 @@ async def test_a_content_that_goes_while_its_snapshot_is_made_leaves_none(
     node = await make_node()
     source = await world.bound(node)
     made, go_on = asyncio.Event(), asyncio.Event()
-    create = node.pool.create_snapshot
+    create = node.pool.snapshots.create
 
     async def slow(*args: Any, **options: Any) -> Any:
         found = await create(*args, **options)
@@ -434,7 +440,7 @@ async def test_an_abandoned_import_deletes_no_snapshot_of_a_node_that_has_the_sa
     """Any agent releases such a content, though names that people gave are not unique among nodes."""
     node = await make_node()
     source = await world.bound(node)
-    await node.pool.create_snapshot("monday", source.partition("/")[2], owner={})
+    await node.pool.snapshots.create("monday", source.partition("/")[2], owner={})
     none = VolumeSnapshot(metadata=ObjectMeta(name="none"))
     await world.content(none, name="by-hand", handle="scratch/monday", node="")
     await world.kube.delete(kinds.SNAPSHOT_CONTENTS, "by-hand")
@@ -480,7 +486,7 @@ async def test_an_imported_snapshot_that_is_not_there_is_looked_for_again(
     snapshot = await world.snapshot("s", content="imported")
     name = await world.content(snapshot, name="imported", handle="scratch/monday")
     assert "can not find snapshot for snapshotID scratch/monday" in await world.failure(name)
-    await node.pool.create_snapshot("monday", source.partition("/")[2], owner={})
+    await node.pool.snapshots.create("monday", source.partition("/")[2], owner={})
     content = await world.ready(name)
     assert (content.status.restore_size, content.status.error) == (4 * GIB, None)
 
@@ -645,17 +651,17 @@ async def test_a_pool_s_lock_keeps_a_restore_and_a_deletion_apart(make_node: Mak
         remove(name)
 
     backend.create, backend.delete_snapshot = slow_make, slow_remove  # type: ignore[method-assign,assignment]
-    async with node.pool._locks.hold(f"{snapshot}@"):
+    async with node.pool.work.locks.hold(f"{snapshot}@"):
         request = VolumeRequest("restored", 4 * GIB, source=VolumeOrigin(snapshot=snapshot))
         both = [asyncio.ensure_future(node.pool.create(request))]
         await asyncio.sleep(1)
-        both.append(asyncio.ensure_future(node.pool.delete_snapshot(snapshot)))  # type: ignore[arg-type]
+        both.append(asyncio.ensure_future(node.pool.snapshots.delete(snapshot)))  # type: ignore[arg-type]
         await asyncio.sleep(1)
         assert order == [], "both wait for the lock of the snapshot"
     await asyncio.gather(*both)
     assert order == ["make", "remove"]
     with pytest.raises(NotFoundError):
-        await node.pool.get_snapshot(snapshot)
+        await node.pool.snapshots.get(snapshot)
 
 
 async def test_a_hundred_snapshots_at_once_cost_a_hundred_writes(

@@ -81,7 +81,7 @@ async def theirs(folder: Path) -> AsyncIterator[Path]:
     pool = pool_config.make(parse("fake,name=a,size=10Gi"))
     await pool.open()
     await pool.create(VolumeRequest("v", GIB))
-    await pool.create_snapshot("s", "v")
+    await pool.snapshots.create("s", "v")
     offered = [
         one for one in services(Driver("n1", {"a": pool}, folder / "state")) if "csi.v1" in one.descriptor.full_name
     ]
@@ -239,7 +239,7 @@ async def test_snapshots_erasures_limits_and_inline_volumes_behind_a_socket(fold
         await pool.create(VolumeRequest("gone", GIB, parameters={"erase": "shred"}))
         await pool.create(VolumeRequest("v", GIB, parameters={"erase": "zero"}))
         await pool.create(VolumeRequest("csi-1", GIB, owner={"inline": "true", names.CSI_POD_NAME: "p"}))
-        await pool.create_snapshot("s", "v")
+        await pool.snapshots.create("s", "v")
         await pool.delete("gone")
         source = Served([config.endpoint], node="n1")
         held = await source.contents()
@@ -272,7 +272,7 @@ async def test_snapshots_and_erasures_read_directly(real_folder: Path) -> None:
     await pool.create(VolumeRequest("v", 32 << 20, block=True, parameters={"erase": "zero"}, mutable={"iops": "100"}))
     await pool.create(VolumeRequest("gone", 32 << 20, block=True, parameters={"erase": "zero"}))
     (real_folder / "pool" / "gone.img").write_bytes(bytes(32 << 20))
-    await pool.create_snapshot("s", "v")
+    await pool.snapshots.create("s", "v")
     await pool.delete("gone")
     await pool.close()
     (real_folder / "pool" / "v.img").unlink()

@@ -72,20 +72,20 @@ async def _copies(pool: Pool, folder: Path, say: Callable[[str], None]) -> None:
     await pool.stage("v", staging)
     _write(staging / "file", b"first")
     say("written")
-    await pool.create_snapshot("s", "v")
+    await pool.snapshots.create("s", "v")
     say("kept")
     _write(staging / "file", b"second")
     say("changed")
-    await pool.expand("v", 24 * MI)
+    await pool.growth.expand("v", 24 * MI)
     say("expanded")
     await pool.unstage("v", staging)
     await pool.create(VolumeRequest("c", 20 * MI, source=VolumeOrigin(snapshot="s")))
     say("cloned")
     await pool.stage("v", staging)
-    await pool.grow("v", staging)
+    await pool.growth.grow("v", staging)
     say("grown")
     await pool.unstage("v", staging)
-    await pool.delete_snapshot("s")
+    await pool.snapshots.delete("s")
     say("forgotten")
     await pool.close()
 
@@ -97,10 +97,10 @@ async def _erased_life(pool: Pool, folder: Path, say: Callable[[str], None]) -> 
     _write(folder / "pool" / "v.img", b"secret42" * (SECRETS // 8))
     os.link(folder / "pool" / "v.img", folder / "kept")
     say("written")
-    await pool.create_snapshot("s", "v")
+    await pool.snapshots.create("s", "v")
     os.link(folder / "pool" / ".snapshots" / "s.img", folder / "kept-snapshot")
     say("kept")
-    await pool.delete_snapshot("s")
+    await pool.snapshots.delete("s")
     say("forgotten")
     await pool.delete("v")
     say("deleted")
@@ -124,7 +124,7 @@ async def _check_erased(kind: str, option: str, folder: Path, said: list[str]) -
     elif "forgotten" not in said and "written" in said:
         assert volumes == ["v"]
         assert (folder / "pool" / "v.img").read_bytes() == b"secret42" * (SECRETS // 8), "it was erased while it lived"
-    snapshots = [snapshot.name for snapshot in await pool.list_snapshots()]
+    snapshots = [snapshot.name for snapshot in await pool.snapshots.list()]
     if "forgotten" in said:
         assert snapshots == [], "a deleted snapshot is back"
     elif "kept" in said:
@@ -132,7 +132,7 @@ async def _check_erased(kind: str, option: str, folder: Path, said: list[str]) -
     before = sum(erasure.reserved for erasure in await pool.erasing())
     used = (await pool.capacity()).used - SECRETS * (len(volumes) + len(snapshots))
     assert before >= used >= sum(erasure.reserved for erasure in await pool.erasing()), "it is done meanwhile, or not"
-    await pool.delete_snapshot("s")
+    await pool.snapshots.delete("s")
     await pool.delete("v")
     await _erased(pool)
     for name in ("kept", "kept-snapshot"):
@@ -215,14 +215,14 @@ async def _check_copies(kind: str, option: str, folder: Path, said: list[str]) -
     pool, staging = _pool(kind, option, folder), folder / "staging"
     await pool.open()
     volumes = {volume.name: volume for volume in await pool.list()}
-    snapshots = [snapshot.name for snapshot in await pool.list_snapshots()]
+    snapshots = [snapshot.name for snapshot in await pool.snapshots.list()]
     assert ("v" in volumes) or "written" not in said
     assert ("c" in volumes) or "cloned" not in said
     assert (snapshots == ["s"]) or not ("kept" in said and "grown" not in said)
     if "expanded" in said:
         assert volumes["v"].size == 24 * MI
     used = sum(volume.size for volume in volumes.values()) + 16 * MI * len(snapshots)
-    used += 8 * MI * (bool(snapshots) and "v" in volumes and (await pool.get_snapshot("s")).size == 24 * MI)
+    used += 8 * MI * (bool(snapshots) and "v" in volumes and (await pool.snapshots.get("s")).size == 24 * MI)
     assert (await pool.capacity()).used == used
     if "written" in said:
         await _stage(pool, staging)
@@ -238,7 +238,7 @@ async def _check_copies(kind: str, option: str, folder: Path, said: list[str]) -
         await _stage(pool, staging, name)
         assert (staging / "file").read_bytes() == b"first"
         await pool.unstage(name, staging)
-    await pool.delete_snapshot("s")
+    await pool.snapshots.delete("s")
     for name in volumes:
         await pool.delete(name)
     assert (await pool.capacity()).used == 0

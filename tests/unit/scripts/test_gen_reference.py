@@ -43,6 +43,15 @@ def test_events_through_parameters_are_found(pages: Mapping[str, str]) -> None:
         assert row in pages["events.md"]
 
 
+def test_the_states_are_those_of_the_code() -> None:
+    page = gen_reference.ARCHITECTURE.read_text()
+    assert gen_reference.states(page) == page
+    assert "    waits --> creating: begin" in page
+    assert "| bind done | `binding` | `bound` |" in page
+    with pytest.raises(SystemExit, match="no states of a claim"):
+        gen_reference.states("# Architecture\n")
+
+
 def test_folders_are_rows_in_the_order_of_the_layers(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
         '[[tool.importlinter.contracts]]\ntype = "layers"\nlayers = ["tonnage.cli", "tonnage.pools | tonnage.kube", "tonnage.errors"]\n'

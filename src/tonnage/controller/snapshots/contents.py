@@ -1,76 +1,58 @@
-"""How the loops of snapshots and of groups make, bind, mark and delete contents: the same for both but for names."""
+"""How a loop makes, binds, marks and deletes the contents of its shape."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
-from tonnage.api.group_snapshot import GROUP_BEING_DELETED, VolumeGroupSnapshot, VolumeGroupSnapshotContent
-from tonnage.api.kinds import GROUP_CONTENTS, SNAPSHOT_CONTENTS, Kind
-from tonnage.api.snapshot import BEING_DELETED, VolumeSnapshot, VolumeSnapshotContent
+from tonnage.claims.snapshot_shape import C, K, S, SnapshotShape
 from tonnage.controller.snapshots.reports import Reports
 from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiError, TonnageError, UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.object_write import delete_object, patch_object
 
 log = logging.getLogger(__name__)
-S = TypeVar("S", VolumeSnapshot, VolumeGroupSnapshot)
-C = TypeVar("C", VolumeSnapshotContent, VolumeGroupSnapshotContent)
 
 
-@dataclass(frozen=True)
-class ContentNames(Generic[C]):
-    """A kind of content, the annotation that marks its end, and the word for what it is of."""
-
-    kind: Kind[C]
-    being_deleted: str
-    word: str
-
-
-OF_SNAPSHOTS = ContentNames(SNAPSHOT_CONTENTS, BEING_DELETED, "snapshot")
-OF_GROUPS = ContentNames(GROUP_CONTENTS, GROUP_BEING_DELETED, "group snapshot")
-
-
-class ContentWriter(Generic[S, C]):
+class ContentWriter(Generic[S, C, K]):
     """Writes the contents of one kind. All is idempotent.
 
-    What the server refuses is reported with the reason that is given, and raised for the back-off.
+    What the server rejects is reported with the reason that is given, and raised for the back-off.
     """
 
-    def __init__(self, client: Client, names: ContentNames[C], reports: Reports[S]) -> None:
+    def __init__(self, client: Client, shape: SnapshotShape[S, C, K], reports: Reports[S]) -> None:
         self._client = client
         self._reports: Reports[S] = reports
-        self._names: ContentNames[C] = names
+        self._shape: SnapshotShape[S, C, K] = shape
 
-    async def make(self, snapshot: S, body: Any, announced: str, refused: str) -> None:
+    async def make(self, snapshot: S, body: Any, announced: str, rejected: str) -> None:
         """Create the content of a snapshot. Raises ApiError, UnavailableError."""
         try:
-            await self._client.create(self._names.kind, body)
+            await self._client.create(self._shape.contents, body)
         except ApiAlreadyExistsError:  # by another controller, just now
             return
         except (ApiConflictError, UnavailableError):
             raise
         except ApiError as error:
-            text = f"Failed to create {self._names.word} content with error {error}"
-            await self._reports.refuse(snapshot, refused, text)
+            text = f"Failed to create {self._shape.word} content with error {error}"
+            await self._reports.reject(snapshot, rejected, text)
             raise
-        text = f"Waiting for a {self._names.word} {snapshot.key} to be created by the CSI driver."
+        text = f"Waiting for a {self._shape.word} {snapshot.key} to be created by the CSI driver."
         self._reports.announce(snapshot, announced, text)
 
-    async def bind(self, snapshot: S, content: C | None, body: Any, refused: str) -> None:
+    async def bind(self, snapshot: S, content: C | None, body: Any, rejected: str) -> None:
         """Patch an existing content so that it points to a snapshot. Raises ApiError, UnavailableError."""
         assert content is not None
         try:
-            await patch_object(self._client, self._names.kind, content, body)
+            await patch_object(self._client, self._shape.contents, content, body)
         except (ApiConflictError, UnavailableError):
             raise
         except TonnageError as error:
-            text = f"{self._names.word.capitalize()} failed to bind {self._names.kind.kind}, {error}"
-            await self._reports.refuse(snapshot, refused, text)
+            text = f"{self._shape.word.capitalize()} failed to bind {self._shape.contents.kind}, {error}"
+            await self._reports.reject(snapshot, rejected, text)
             raise
 
-    async def end(self, snapshot: S, content: C | None, refused: str, *, marked: bool) -> None:
+    async def end(self, snapshot: S, content: C | None, rejected: str, *, marked: bool) -> None:
         """Delete a content; its end, which the agent brings, wakes the snapshot. marked: whether it is marked first.
 
         Raises ApiError, UnavailableError.
@@ -80,12 +62,12 @@ class ContentWriter(Generic[S, C]):
             content = await self.mark(content)
         try:
             if not content.metadata.deleting:
-                await delete_object(self._client, self._names.kind, content, guarded=True)
+                await delete_object(self._client, self._shape.contents, content, guarded=True)
         except (ApiConflictError, UnavailableError):
             raise
         except TonnageError as error:
-            text = f"Failed to delete {self._names.word} content API object: {error}"
-            self._reports.warn(snapshot, refused, text)
+            text = f"Failed to delete {self._shape.word} content API object: {error}"
+            self._reports.warn(snapshot, rejected, text)
             raise
         log.info("content deleted content=%s of=%s", content.key, snapshot.key)
 
@@ -94,5 +76,5 @@ class ContentWriter(Generic[S, C]):
 
         Upstream's snapshotter deletes nothing without this annotation; our agents look at the snapshot.
         """
-        notes = {"metadata": {"annotations": {self._names.being_deleted: "yes"}}}
-        return await patch_object(self._client, self._names.kind, content, notes)
+        notes = {"metadata": {"annotations": {self._shape.being_deleted: "yes"}}}
+        return await patch_object(self._client, self._shape.contents, content, notes)

@@ -1,67 +1,120 @@
-"""What is to be done for one VolumeSnapshot: a table from what is known to one action. No I/O.
+"""What is to be done for one snapshot or group of snapshots: a table from what is known to one action. No I/O.
 
-In order: a snapshot that is being deleted lets its content go, and goes itself; one that has a content is bound to it
-and shows its status; one without makes its content, whole, in one write. Nothing is held by a snapshot that cannot be
-made. A snapshot that was ready is never made again: its data would be of a later moment. A member of a group only
-shows its content, and is deleted with its group.
+In order: what is being deleted ends its members, lets its content go, and goes itself; what has a content is bound to
+it, gets its members once the driver has answered, and shows its status when all of them are ready; what has none makes
+its content, whole, in one write. Nothing is held by a snapshot that cannot be made. A snapshot that was ready is never
+made again: its data would be of a later moment. A member of a group only shows its content, and is deleted with its
+group. A single snapshot is a group without members.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic
 
-from tonnage.aio.clock import rfc3339
 from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.group_snapshot import IN_GROUP, group_of, member_content
-from tonnage.api.kinds import SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS
-from tonnage.api.quantity import from_bytes
-from tonnage.api.snapshot import (
-    AS_SOURCE,
-    BEING_DELETED,
-    BOUND,
-    CONTENT_BOUND,
-    DEFAULT_CLASS,
-    MANAGED_BY,
-    PROVISIONER_SOURCE,
-    SECRET_NAME,
-    SECRET_NAMESPACE,
-    VolumeSnapshot,
-    VolumeSnapshotClass,
-    VolumeSnapshotContent,
-    content_name,
-)
+from tonnage.api.group_snapshot import IN_GROUP
+from tonnage.api.meta import ObjectMeta
+from tonnage.api.snapshot import MANAGED_BY, PROVISIONER_SOURCE, VolumeSnapshot
+from tonnage.claims.snapshot_shape import GROUP, SINGLE, C, K, S, SnapshotShape, SnapshotSource
+from tonnage.controller.snapshots.members import MemberFacts, is_complete
 from tonnage.controller.snapshots.sources import default_class, driver_of, secret_of
 from tonnage.errors import InvalidError
 from tonnage.kube.object_write import has_fields
 
-_NANO = 1_000_000_000
-PROTECTION = (AS_SOURCE, BOUND)
 PENDING = "SnapshotDeletePending"
+MAX_MEMBERS = 100
+"""Snapshots of one group, as in upstream's API."""
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Reasons of Events of one shape. created: "" for none. misbound: of a snapshot that was ready."""
+
+    creating: str
+    not_made: str
+    no_content: str
+    mismatch: str
+    handle_set: str
+    misbound: str
+    content_misbound: str
+    not_bound: str
+    no_class: str
+    no_default: str
+    created: str
+    ready: str
+    failed: str
+    not_deleted: str
+
+
+SINGLE_REASONS = Reasons(
+    creating="CreatingSnapshot",
+    not_made="SnapshotContentCreationFailed",
+    no_content="SnapshotContentMissing",
+    mismatch="SnapshotContentMismatch",
+    handle_set="SnapshotHandleSet",
+    misbound="SnapshotMisbound",
+    content_misbound="SnapshotContentMisbound",
+    not_bound="SnapshotBindFailed",
+    no_class="GetSnapshotClassFailed",
+    no_default="SetDefaultSnapshotClassFailed",
+    created="SnapshotCreated",
+    ready="SnapshotReady",
+    failed="SnapshotCreationFailed",
+    not_deleted="SnapshotContentObjectDeleteError",
+)
+GROUP_REASONS = Reasons(
+    creating="CreatingGroupSnapshot",
+    not_made="CreateGroupSnapshotContentFailed",
+    no_content="GroupSnapshotContentMissing",
+    mismatch="GroupSnapshotContentMismatch",
+    handle_set="GroupSnapshotHandleSet",
+    misbound="GroupSnapshotContentMisbound",
+    content_misbound="GroupSnapshotContentMisbound",
+    not_bound="GroupSnapshotBindFailed",
+    no_class="GetGroupSnapshotClassFailed",
+    no_default="SetDefaultGroupSnapshotClassFailed",
+    created="",
+    ready="GroupSnapshotReady",
+    failed="GroupSnapshotCreationFailed",
+    not_deleted="GroupSnapshotContentObjectDeleteError",
+)
+MEMBER_MISBOUND = "GroupSnapshotMemberMisbound"
+
+
+def reasons_of(shape: SnapshotShape[S, C, K]) -> Reasons:
+    """The reasons of a shape."""
+    return SINGLE_REASONS if shape.word == SINGLE.word else GROUP_REASONS
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotFacts:
-    """What is known of a snapshot.
+class SnapshotFacts(Generic[S, C, K]):
+    """What is known of a snapshot or group.
 
     content: that of its name, wherever it points to. storage_class: the one that it names. defaults: the default
-    classes of all drivers. claim, volume: its source. node: of the volume, "" if unknown. restored: a Pending claim
-    that is made from it. group: the VolumeGroupSnapshot that a deleted snapshot cannot leave, "" for none. ours:
-    drivers that our agents serve.
+    classes of all drivers. sources: its claim, or those of its selector, by name. members: one for each snapshot of a
+    group's content. living: VolumeSnapshots of a deleted group. restored: a Pending claim that is made from it, or from
+    one of these. group: the VolumeGroupSnapshot that a deleted snapshot cannot leave, "" for none. ours: drivers that
+    our agents serve.
     """
 
-    snapshot: VolumeSnapshot
-    content: VolumeSnapshotContent | None = None
-    storage_class: VolumeSnapshotClass | None = None
-    defaults: Sequence[VolumeSnapshotClass] = ()
-    claim: PersistentVolumeClaim | None = None
-    volume: PersistentVolume | None = None
-    node: str = ""
+    shape: SnapshotShape[S, C, K]
+    snapshot: S
+    content: C | None = None
+    storage_class: K | None = None
+    defaults: Sequence[K] = ()
+    sources: Sequence[SnapshotSource] = ()
+    members: Sequence[MemberFacts] = ()
+    living: Sequence[VolumeSnapshot] = ()
     restored: str = ""
     group: str = ""
     ours: Collection[str] = (names.DRIVER,)
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether the snapshot has its finalizers."""
+        return set(self.shape.protection) <= set(self.snapshot.metadata.finalizers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +123,7 @@ class NothingToDo:
 
 
 @dataclass(frozen=True, slots=True)
-class RefuseSnapshot:
+class RejectSnapshot:
     """Write the error into the snapshot's status and emit it. ready: what readyToUse is written as, None for not."""
 
     reason: str
@@ -88,7 +141,7 @@ class WarnOnly:
 
 @dataclass(frozen=True, slots=True)
 class PrepareSnapshot:
-    """Put both finalizers on the snapshot, and the default class into it. One write."""
+    """Put the finalizers on the snapshot, and the default class into it. One write."""
 
     storage_class: str = ""
 
@@ -108,6 +161,13 @@ class BindContent:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeMembers:
+    """Create the objects that these members lack, and write the status of their contents."""
+
+    members: Sequence[MemberFacts]
+
+
+@dataclass(frozen=True, slots=True)
 class ShowContent:
     """Write the content's status into the snapshot. failure: of a driver whose agent does not emit it."""
 
@@ -115,6 +175,13 @@ class ShowContent:
     is_taken: bool = False
     is_ready: bool = False
     failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndMembers:
+    """Delete these members."""
+
+    snapshots: Sequence[VolumeSnapshot]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +198,12 @@ class ReleaseSnapshot:
     marked: bool = False
 
 
-Begun = PrepareSnapshot | MakeContent | BindContent | ShowContent
-Action = NothingToDo | RefuseSnapshot | WarnOnly | Begun | EndContent | ReleaseSnapshot
+Begun = PrepareSnapshot | MakeContent | BindContent | MakeMembers | ShowContent
+Ending = EndMembers | EndContent | ReleaseSnapshot
+Action = NothingToDo | RejectSnapshot | WarnOnly | Begun | Ending
 
 
-def content_of(snapshot: VolumeSnapshot) -> str:
-    """The name of a snapshot's content."""
-    named = snapshot.spec.source.volume_snapshot_content_name or member_content(snapshot)
-    return named or content_name(snapshot.metadata.uid)
-
-
-def decide(facts: SnapshotFacts) -> Action:
+def decide(facts: SnapshotFacts[S, C, K]) -> Action:
     """The next action."""
     if facts.snapshot.metadata.deleting:
         return _end(facts)
@@ -153,73 +215,98 @@ def decide(facts: SnapshotFacts) -> Action:
 # Deleted
 
 
-def _end(facts: SnapshotFacts) -> Action:
-    snapshot, content = facts.snapshot, facts.content
-    if not {*PROTECTION, IN_GROUP, PROVISIONER_SOURCE} & set(snapshot.metadata.finalizers):
+def ends(shape: SnapshotShape[S, C, K]) -> tuple[str, ...]:
+    """The finalizers that a deleted snapshot may have for us: also those of members, and of an earlier provisioner."""
+    return shape.protection if shape.word == GROUP.word else (*shape.protection, IN_GROUP, PROVISIONER_SOURCE)
+
+
+def _end(facts: SnapshotFacts[S, C, K]) -> Action:
+    """Members first: a claim that is made from one keeps it, and so the whole group."""
+    shape, snapshot, content = facts.shape, facts.snapshot, facts.content
+    if not set(ends(shape)) & set(snapshot.metadata.finalizers):
         return NothingToDo()
     if facts.group:
         text = f"VolumeSnapshot is a member of VolumeGroupSnapshot {facts.group}, and is deleted with it: delete that"
         return WarnOnly(PENDING, text)
-    if content is None or not _is_bound(content, snapshot):
+    if facts.living:
+        return _end_members(facts)
+    if content is None or not shape.is_bound(content, snapshot):
         return ReleaseSnapshot()
     if facts.restored and snapshot.status.ready_to_use:
         return WarnOnly(PENDING, f"Snapshot is being used to restore a PVC: claim {facts.restored}")
-    unmarked = content.metadata.annotations.get(BEING_DELETED) != "yes"
+    unmarked = content.metadata.annotations.get(shape.being_deleted) != "yes"
     marked = content.spec.driver not in facts.ours and unmarked
     if content.spec.deletion_policy != "Delete":
         return ReleaseSnapshot(marked)
     return NothingToDo() if content.metadata.deleting and not marked else EndContent(marked)
 
 
-def _is_bound(content: VolumeSnapshotContent, snapshot: VolumeSnapshot) -> bool:
-    ref, meta = content.spec.volume_snapshot_ref, snapshot.metadata
-    return (ref.namespace, ref.name, ref.uid) == (meta.namespace, meta.name, meta.uid)
+def _end_members(facts: SnapshotFacts[S, C, K]) -> Action:
+    if facts.restored:
+        return WarnOnly(PENDING, f"A snapshot of the group is being used to restore a PVC: claim {facts.restored}")
+    alive = [member for member in facts.living if not member.metadata.deleting]
+    return EndMembers(alive) if alive else NothingToDo()
 
 
 # With a content
 
 
-def _with_content(facts: SnapshotFacts, content: VolumeSnapshotContent) -> Action:
-    snapshot, name = facts.snapshot, content.metadata.name
-    ref, meta = content.spec.volume_snapshot_ref, snapshot.metadata
-    existing, member = bool(snapshot.spec.source.volume_snapshot_content_name), bool(member_content(snapshot))
-    if existing and not member and content.spec.source.volume_handle:
-        text = f"VolumeSnapshotContent [{name}] was made for a claim: name one that has a snapshotHandle"
-        return RefuseSnapshot("SnapshotContentMismatch", text)
-    if not existing and not member and content.spec.source.snapshot_handle:
-        return RefuseSnapshot("SnapshotHandleSet", f"VolumeSnapshotContent [{name}] has a snapshotHandle: delete it")
+def _with_content(facts: SnapshotFacts[S, C, K], content: C) -> Action:
+    shape, snapshot, why = facts.shape, facts.snapshot, reasons_of(facts.shape)
+    ref, meta, where = shape.ref(content), snapshot.metadata, f"{shape.contents.kind} [{content.metadata.name}]"
+    is_named, is_given = bool(shape.named_content(snapshot)), shape.is_given(content)
+    if not shape.member_content(snapshot) and is_named is not is_given:
+        if is_named:
+            text = f"{where} was made for {shape.made_for}: name one that has {shape.given}"
+            return RejectSnapshot(why.mismatch, text)
+        return RejectSnapshot(why.handle_set, f"{where} has {shape.given}: delete it")
     if (ref.namespace, ref.name) != (meta.namespace, meta.name) or ref.uid not in ("", meta.uid):
-        reason = "SnapshotMisbound" if snapshot.status.ready_to_use else "SnapshotContentMisbound"
-        return RefuseSnapshot(reason, f"VolumeSnapshotContent [{name}] is bound to a different snapshot")
-    if not set(PROTECTION) <= set(meta.finalizers):
+        reason = why.misbound if snapshot.status.ready_to_use else why.content_misbound
+        return RejectSnapshot(reason, f"{where} is bound to a different {shape.word}")
+    if not facts.is_protected:
         return PrepareSnapshot()
-    protected = CONTENT_BOUND in content.metadata.finalizers or content.metadata.deleting
-    return BindContent(_binding(snapshot, content)) if not ref.uid or not protected else _show(facts, content)
+    protected = shape.content_finalizer in content.metadata.finalizers or content.metadata.deleting
+    if not ref.uid or not protected:
+        return BindContent(_binding(facts, content))
+    return _progress(facts, content)
 
 
-def _binding(snapshot: VolumeSnapshot, content: VolumeSnapshotContent) -> dict[str, Any]:
-    spec: dict[str, Any] = {"volumeSnapshotRef": {"uid": snapshot.metadata.uid}}
-    if name := snapshot.spec.volume_snapshot_class_name:
-        spec["volumeSnapshotClassName"] = name
+def _binding(facts: SnapshotFacts[S, C, K], content: C) -> dict[str, Any]:
+    shape = facts.shape
+    meta: ObjectMeta = content.metadata
+    spec: dict[str, Any] = {shape.field("Ref"): {"uid": facts.snapshot.metadata.uid}}
+    name = shape.class_name(facts.snapshot)
+    if name and not (shape.keeps_class and shape.class_of(content)):
+        spec[shape.field("ClassName")] = name
     body: dict[str, Any] = {"spec": spec}
-    if CONTENT_BOUND not in content.metadata.finalizers and not content.metadata.deleting:
-        body["metadata"] = {"finalizers": [*content.metadata.finalizers, CONTENT_BOUND]}
+    if shape.content_finalizer not in meta.finalizers and not meta.deleting:
+        body["metadata"] = {"finalizers": [*meta.finalizers, shape.content_finalizer]}
     return body
 
 
-def _show(facts: SnapshotFacts, content: VolumeSnapshotContent) -> Action:
-    """Nothing is written while the driver has not answered."""
-    found, was = content.status, facts.snapshot.status
+def _progress(facts: SnapshotFacts[S, C, K], content: C) -> Action:
+    """Nothing is written while the driver has not answered, and nothing made once the snapshot was ready."""
+    found = content.status
     if found.ready_to_use is None and found.error is None:
         return NothingToDo()
+    if found.ready_to_use and not facts.snapshot.status.ready_to_use:
+        uid, existing = facts.snapshot.metadata.uid, [one.snapshot for one in facts.members if one.snapshot]
+        for one in existing:
+            if uid not in {owner.uid for owner in one.metadata.owner_references}:
+                text = f"VolumeSnapshot {one.metadata.name} exists and is not of this group: delete it"
+                return RejectSnapshot(MEMBER_MISBOUND, text)
+        if lacking := [member for member in facts.members if not is_complete(member)]:
+            return MakeMembers(lacking)
+        if not all(one.status.ready_to_use for one in existing):
+            return NothingToDo()
+    return _show(facts, content)
+
+
+def _show(facts: SnapshotFacts[S, C, K], content: C) -> Action:
+    found, was = content.status, facts.snapshot.status
     ready = bool(found.ready_to_use)
-    status: dict[str, Any] = {"boundVolumeSnapshotContentName": content.metadata.name, "readyToUse": ready}
-    if found.creation_time:
-        status["creationTime"] = rfc3339(found.creation_time / _NANO)
-    if found.restore_size:
-        status["restoreSize"] = from_bytes(found.restore_size)
-    if (owner := group_of(facts.snapshot)) is not None:
-        status["volumeGroupSnapshotName"] = owner.name
+    status: dict[str, Any] = {f"bound{facts.shape.contents.kind}Name": content.metadata.name, "readyToUse": ready}
+    status |= facts.shape.shown(facts.snapshot, content)
     failure = found.error if not ready else None
     status["error"] = {"message": failure.message, "time": failure.time} if failure is not None else None
     if has_fields(was, status):
@@ -232,77 +319,86 @@ def _show(facts: SnapshotFacts, content: VolumeSnapshotContent) -> Action:
 # Without a content
 
 
-def _without_content(facts: SnapshotFacts) -> Action:
-    snapshot = facts.snapshot
-    if snapshot.spec.source.volume_snapshot_content_name or snapshot.status.creation_time:
-        return RefuseSnapshot("SnapshotContentMissing", "VolumeSnapshotContent is missing")
-    if member_content(snapshot):  # the loop of the groups makes it
+def _without_content(facts: SnapshotFacts[S, C, K]) -> Action:
+    shape, snapshot, why = facts.shape, facts.snapshot, reasons_of(facts.shape)
+    if shape.named_content(snapshot) or snapshot.status.creation_time:
+        return RejectSnapshot(why.no_content, f"{shape.contents.kind} is missing")
+    if shape.member_content(snapshot):  # the loop of the groups makes it
         return NothingToDo()
-    name = snapshot.spec.volume_snapshot_class_name or ""
-    chosen = facts.storage_class
+    name, chosen = shape.class_name(snapshot), facts.storage_class
     if name and chosen is None:
-        why = f'{SNAPSHOT_CLASSES.qualified} "{name}" not found: make it, or name another one'
-        return RefuseSnapshot("GetSnapshotClassFailed", f"Failed to get snapshot class with error {why}", ready=None)
+        text = f'{shape.classes.qualified} "{name}" not found: make it, or name another one'
+        return RejectSnapshot(why.no_class, f"Failed to get {shape.word} class with error {text}", ready=None)
     try:
         driver = _driver_of(facts)
         if chosen is None:
-            chosen = default_class(facts.defaults, driver)
-        body = content_body(facts, chosen)
+            chosen = default_class(facts.defaults, driver, what=shape.word)
+        body = content_body(facts, chosen, driver)
     except InvalidError as error:
         if not name and chosen is None:
-            text = f"Failed to set default snapshot class with error {error}"
-            return RefuseSnapshot("SetDefaultSnapshotClassFailed", text, ready=None)
-        return RefuseSnapshot("SnapshotContentCreationFailed", f"Failed to create snapshot content with error {error}")
-    if not name or not set(PROTECTION) <= set(snapshot.metadata.finalizers):
+            text = f"Failed to set default {shape.word} class with error {error}"
+            return RejectSnapshot(why.no_default, text, ready=None)
+        return RejectSnapshot(why.not_made, f"Failed to create {shape.word} content with error {error}")
+    if not name or not facts.is_protected:
         return PrepareSnapshot("" if name else chosen.metadata.name)
     return MakeContent(body)
 
 
-def _driver_of(facts: SnapshotFacts) -> str:
-    """The driver of the source. Raises InvalidError for what is no source."""
-    if facts.claim is None:
-        meta, source = facts.snapshot.metadata, facts.snapshot.spec.source
-        raise InvalidError(f"claim {meta.namespace}/{source.persistent_volume_claim_name} is not there")
-    return driver_of(facts.claim, facts.volume, facts.snapshot.key)
+def _driver_of(facts: SnapshotFacts[S, C, K]) -> str:
+    """The driver of all sources. Raises InvalidError for what is no source."""
+    if not facts.sources:
+        raise InvalidError(facts.shape.no_source(facts.snapshot))
+    if len(facts.sources) > MAX_MEMBERS:
+        raise InvalidError(f"the selector finds {len(facts.sources)} claims: a group has at most {MAX_MEMBERS}")
+    found: dict[str, str] = {}
+    for source in facts.sources:
+        found.setdefault(driver_of(source.claim, source.volume, facts.snapshot.key), source.claim.metadata.name)
+    if len(found) > 1:
+        listed = ", ".join(f"claim {claim} is of driver {driver}" for driver, claim in sorted(found.items()))
+        raise InvalidError(f"{listed}: a group is of one driver")
+    return next(iter(found))
 
 
-def is_default(one: VolumeSnapshotClass) -> bool:
-    """Whether snapshots without class get this one."""
-    return one.metadata.annotations.get(DEFAULT_CLASS) == "true"
-
-
-def content_body(facts: SnapshotFacts, chosen: VolumeSnapshotClass) -> dict[str, Any]:
-    """The whole content of a snapshot. Raises InvalidError for a class that does not fit its source."""
-    meta, volume, name = facts.snapshot.metadata, facts.volume, chosen.metadata.name
-    assert volume is not None
-    assert volume.spec.csi is not None
-    if chosen.driver != (driver := volume.spec.csi.driver):
-        claim = facts.snapshot.spec.source.persistent_volume_claim_name
-        why = f"class {name} is of driver {chosen.driver}, the volume of claim {claim} of {driver}"
+def content_body(facts: SnapshotFacts[S, C, K], chosen: K, driver: str) -> dict[str, Any]:
+    """The whole content of a snapshot. Raises InvalidError for a class that does not fit its sources."""
+    shape, meta, name = facts.shape, facts.snapshot.metadata, chosen.metadata.name
+    if chosen.driver != driver:
+        why = f"class {name} is of driver {chosen.driver}, the {shape.claim_word(facts.snapshot)} of {driver}"
         raise InvalidError(f"{why}: name a class of {driver}")
-    made: dict[str, Any] = {"name": content_name(meta.uid), "finalizers": [CONTENT_BOUND]}
-    if facts.node:
-        made["labels"] = {MANAGED_BY: facts.node}
+    made: dict[str, Any] = {"name": shape.content_name(meta.uid), "finalizers": [shape.content_finalizer]}
+    if node := _common_node(facts, driver):
+        made["labels"] = {MANAGED_BY: node}
     if secret := _secret(facts, chosen):
         made["annotations"] = secret
+    kind = shape.snapshots
     ref = {
-        "apiVersion": SNAPSHOTS.api_version, "kind": SNAPSHOTS.kind, "namespace": meta.namespace, "name": meta.name,
+        "apiVersion": kind.api_version, "kind": kind.kind, "namespace": meta.namespace, "name": meta.name,
         "uid": meta.uid, "resourceVersion": meta.resource_version,
     }  # fmt: skip
     spec = {
-        "volumeSnapshotRef": ref,
-        "source": {"volumeHandle": volume.spec.csi.volume_handle},
-        "sourceVolumeMode": volume.spec.volume_mode or "Filesystem",
+        shape.field("Ref"): ref,
+        **shape.spec_of(facts.sources),
         "driver": driver,
         "deletionPolicy": chosen.deletion_policy,
-        "volumeSnapshotClassName": name,
+        shape.field("ClassName"): name,
     }
-    return {**SNAPSHOT_CONTENTS.head(), "metadata": made, "spec": spec}
+    return {**shape.contents.head(), "metadata": made, "spec": spec}
 
 
-def _secret(facts: SnapshotFacts, chosen: VolumeSnapshotClass) -> dict[str, str]:
+def _common_node(facts: SnapshotFacts[S, C, K], driver: str) -> str:
+    """The node of all sources, "" where it is not known. Raises InvalidError for several nodes of our drivers."""
+    nodes = {source.claim.metadata.name: source.node for source in facts.sources if source.node}
+    if len(set(nodes.values())) == 1 and len(nodes) == len(facts.sources):
+        return next(iter(nodes.values()))
+    if driver in facts.ours and len(set(nodes.values())) > 1:
+        places = ", ".join(sorted(set(nodes.values())))
+        raise InvalidError(f"claims {', '.join(sorted(nodes))} are on nodes {places}: a group is of one node")
+    return ""
+
+
+def _secret(facts: SnapshotFacts[S, C, K], chosen: K) -> dict[str, str]:
     """The annotations of the class's Secret. Raises InvalidError."""
-    meta = facts.snapshot.metadata
-    tokens = {"volumesnapshotcontent.name": content_name(meta.uid), "volumesnapshot.namespace": meta.namespace}
-    found = secret_of(chosen, "snapshotter", {**tokens, "volumesnapshot.name": meta.name})
-    return {SECRET_NAME: found[0], SECRET_NAMESPACE: found[1]} if found is not None else {}
+    shape, meta, word = facts.shape, facts.snapshot.metadata, facts.shape.snapshots.kind.lower()
+    tokens = {f"{word}content.name": shape.content_name(meta.uid), f"{word}.namespace": meta.namespace}
+    found = secret_of(chosen, shape.role, {**tokens, f"{word}.name": meta.name})
+    return dict(zip(shape.secret, found, strict=True)) if found is not None else {}

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from tonnage.aio.clock import rfc3339
-from tonnage.api.group_snapshot import VolumeGroupSnapshot
 from tonnage.api.kinds import Kind
-from tonnage.api.snapshot import VolumeSnapshot
+from tonnage.claims.snapshot_shape import S
 from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext
 from tonnage.kube.client import refer
 from tonnage.kube.object_write import write_status
-
-S = TypeVar("S", VolumeSnapshot, VolumeGroupSnapshot)
 
 
 class Reports(Generic[S]):
@@ -29,7 +26,7 @@ class Reports(Generic[S]):
         """Forget an object that is gone."""
         self._waits.over(key)
 
-    async def refuse(self, snapshot: S, reason: str, message: str, *, ready: bool | None = False) -> None:
+    async def reject(self, snapshot: S, reason: str, message: str, *, ready: bool | None = False) -> None:
         """Write and emit why there is no snapshot; neither again while it is the same.
 
         ready: what readyToUse is written as, None for not.

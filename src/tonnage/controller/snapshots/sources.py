@@ -1,24 +1,20 @@
-"""What single and group snapshots share: the source of a snapshot, its default class, Secret and node.
+"""The source of a snapshot, its default class, Secret and node.
 
-Used by both decisions and both loops. Nothing here writes to the API.
+Used by the decision and the loops. Nothing here writes to the API.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.group_snapshot import VolumeGroupSnapshotClass
 from tonnage.api.kinds import NODES
 from tonnage.api.selectors import node_matcher
-from tonnage.api.snapshot import VolumeSnapshotClass
+from tonnage.claims.snapshot_shape import K
 from tonnage.controller.config import node_label_of
 from tonnage.errors import InvalidError
 from tonnage.kube.client import Client
-
-C = TypeVar("C", VolumeSnapshotClass, VolumeGroupSnapshotClass)
 
 
 def driver_of(claim: PersistentVolumeClaim, volume: PersistentVolume | None, snapshot: str) -> str:
@@ -36,7 +32,7 @@ def driver_of(claim: PersistentVolumeClaim, volume: PersistentVolume | None, sna
     return volume.spec.csi.driver
 
 
-def default_class(defaults: Sequence[C], driver: str, *, what: str = "snapshot") -> C:
+def default_class(defaults: Sequence[K], driver: str, *, what: str) -> K:
     """The default class of a driver. what: of snapshots or of groups. Raises InvalidError."""
     found = [one for one in defaults if one.driver == driver]
     if not found:
@@ -46,9 +42,7 @@ def default_class(defaults: Sequence[C], driver: str, *, what: str = "snapshot")
     return found[0]
 
 
-def secret_of(
-    chosen: VolumeSnapshotClass | VolumeGroupSnapshotClass, role: str, tokens: Mapping[str, str]
-) -> tuple[str, str] | None:
+def secret_of(chosen: K, role: str, tokens: Mapping[str, str]) -> tuple[str, str] | None:
     """Name and namespace of the Secret of a class, None where it has none.
 
     role: of the driver's call, as its keys name it. tokens: what the class may refer to; those that end in `.name` of

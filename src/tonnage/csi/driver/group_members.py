@@ -63,7 +63,7 @@ async def members(driver: Driver, group: str) -> list[GroupMember]:
     found = []
     for pool in driver.pools.values():
         try:
-            snapshots = await pool.list_snapshots()
+            snapshots = await pool.snapshots.list()
         except UnavailableError:
             continue
         found += [

@@ -27,7 +27,7 @@ from tonnage.pools.base.parameters import (
     io_limits_of,
     source_of,
 )
-from tonnage.pools.core.pool import Pool, check_undelete
+from tonnage.pools.core.pool import Pool
 
 POOL = "pool"
 KIND = "kind"
@@ -101,7 +101,7 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     _check_source(driver, ours)
     _check_limits(driver, ours)
     owner = {key: value for key, value in parameters.items() if key in OWNER_KEYS}
-    check_undelete(pool, owner, ours)
+    pool.trash.check_undelete(owner, ours)
     owner[OWNER_DRIVER] = driver.name
     return Selection(pool, _fstype(parameters), ours, owner, content)
 

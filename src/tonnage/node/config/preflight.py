@@ -23,6 +23,7 @@ from tonnage.images.store import is_store
 from tonnage.node.config.driver import DriverConfig
 from tonnage.pools import config as pool_config
 from tonnage.pools import kubelet_disk
+from tonnage.pools.base.reservation import Disks
 from tonnage.pools.core.pool import Pool
 from tonnage.pools.disk_commitment import commitments
 from tonnage.pools.kind import PoolConfig
@@ -116,9 +117,9 @@ def _driver(config: DriverConfig) -> tuple[str, bool]:
     return f"{config.driver_name} on node {config.node_name} ({config.topology_key}={config.node_name})", False
 
 
-def make_pools(config: DriverConfig) -> dict[str, Pool]:
+def make_pools(config: DriverConfig, disks: Disks) -> dict[str, Pool]:
     """Return the pools by name, not yet open. Raises InvalidError."""
-    return {found.name: make_pool(found, config.roots) for found in config.pools}
+    return {found.name: make_pool(found, config.roots, disks) for found in config.pools}
 
 
 def make(config: DriverConfig, pools: Mapping[str, Pool] | None = None) -> Driver:
@@ -126,7 +127,7 @@ def make(config: DriverConfig, pools: Mapping[str, Pool] | None = None) -> Drive
 
     Raises: Invalid.
     """
-    pools = make_pools(config) if pools is None else pools
+    pools = make_pools(config, Disks()) if pools is None else pools
     throttle = Throttle(Cgroups(config.cgroups), group=config.io_cgroup)
     ready = partial(_check_disk, {found.name: found for found in config.pools}, config.roots)
     return Driver(
@@ -145,9 +146,9 @@ def make(config: DriverConfig, pools: Mapping[str, Pool] | None = None) -> Drive
     )
 
 
-def make_pool(config: PoolConfig, kubelet: Sequence[Path]) -> Pool:
+def make_pool(config: PoolConfig, kubelet: Sequence[Path], disks: Disks) -> Pool:
     """Return a pool, not yet open. Raises InvalidError."""
-    return pool_config.make(_settled(config, kubelet))
+    return pool_config.make(_settled(config, kubelet), disks=disks)
 
 
 def _check_disk(configs: Mapping[str, PoolConfig], kubelet: Sequence[Path], name: str) -> None:

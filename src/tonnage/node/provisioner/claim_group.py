@@ -37,7 +37,7 @@ from tonnage.node.provisioner import state as machine
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.create import ExistingVolumes, is_pending
 from tonnage.node.provisioner.rejection import Feasibility, class_of, report, report_siblings
-from tonnage.node.provisioner.state import GroupRound, PodClaimGroup
+from tonnage.node.provisioner.state import ClaimEvent, GroupRound, PodClaimGroup
 
 _REMEMBERED = 512
 _AGAIN = 0.001
@@ -242,10 +242,9 @@ class GroupReserver:
         async with self._locks.hold(found.id):
             here = self._here(found)
             if len(here) > 1 and await self._is_infeasible(here):
-                node.table.wait((c.metadata.uid for c in here), "infeasible")
                 return machine.Wait(machine.LOOK_EVERY)
             if len(found.claims) > 1 and (away := await self._away([*filter(is_copy, here), *found.copies])):
-                node.table.of(uid).hold = machine.Hold(float("inf"), why=away)
+                node.table.of(uid).go_away(away)
             group = node.table.group(found.id, [c.metadata.uid for c in here])
             late = creation.storage_class.late
             return await self._decide(GroupRound(found, group, found.missing if late else ()), uid, late=late)
@@ -291,19 +290,19 @@ class GroupReserver:
         """Wait, reserve the group, or reject it; return None to decide again."""
         node, shortfall = self._node, round_.shortfall
         if decision.move is machine.GroupMove.WAIT:
-            node.table.wait(round_.pending, "siblings" if round_.missing else "rescheduling")
-            return machine.Wait(decision.look_at - round_.now)
+            event = ClaimEvent.SIBLINGS_MISSING if round_.missing else ClaimEvent.WATCH_BEHIND
+            node.table.happened(round_.pending, event)
+            return machine.Wait(decision.recheck_at - round_.now)
         if decision.move is machine.GroupMove.RESERVE and not round_.is_refused:
             shortfall = node.ledger.reserve(round_.uids)
             if shortfall is None:
                 round_.group.reserved(round_.members)
                 round_.group.search.end()
-                for state in node.table.of_all(round_.uids):
-                    state.held, state.reason = False, "other"
+                node.table.happened(round_.pending, ClaimEvent.RESERVED)
                 return machine.Reserved(tuple(round_.uids))
             if await self._find_existing(round_.uids):
                 return None
-        self._set_held(round_.uids)
+        node.table.happened((u for u in round_.pending if node.ledger.get(u)), ClaimEvent.REJECTED)
         return await self._reject(round_, shortfall, decision)
 
     async def _reject(
@@ -321,35 +320,26 @@ class GroupReserver:
         finally:
             node.table.remember(found.id, group)
         if isinstance(ready, machine.Wait):
-            node.table.wait(round_.pending, "capacity")
-            return machine.Wait(min(ready.seconds, decision.look_at - round_.now))
-        group.reason = ready
-        is_missing = bool(round_.missing)
-        group.reject(round_.members, node.clock.monotonic(), missing=is_missing, at_least=round_.reschedules)
-        for state in node.table.of_all(round_.pending):
-            state.group = found.id
+            node.table.happened(round_.pending, ClaimEvent.REJECTED)
+            return machine.Wait(min(ready.seconds, decision.recheck_at - round_.now))
+        is_missing, now = bool(round_.missing), node.clock.monotonic()
+        group.reject(round_.members, now, missing=is_missing, at_least=round_.reschedules, reason=ready)
+        node.table.join(round_.pending, found.id)
         return None
 
     async def _reschedule(self, round_: GroupRound, claims: Sequence[PersistentVolumeClaim], reschedules: int) -> None:
         node, group, uids = self._node, round_.group, [c.metadata.uid for c in claims]
         node.ledger.refuse(uids)
-        node.table.wait(uids, "rescheduling")
+        node.table.happened(uids, ClaimEvent.RESCHEDULE)
         done, failure = await reschedule.send_back(node, group, claims, reschedules)
         for uid in (c.metadata.uid for c in done):
             if node.ledger.get(uid) is not None:  # else the watch shows it already
                 group.patched(uid, node.clock.monotonic())
-            for state in node.table.of_all([uid]):
-                state.held, state.hold = False, None
-        if done and group.reported < reschedules:
-            group.reported = reschedules
+                node.table.happened([uid], ClaimEvent.PATCHED)
+        if done and group.report(reschedules):
             reschedule.report(node, round_.found, done, reschedules, group.reason)
         if failure is not None:
             raise failure
-
-    def _set_held(self, uids: Sequence[str]) -> None:
-        """Record that those of the claims that are still here wait for capacity."""
-        for state in self._node.table.of_all(u for u in uids if self._node.ledger.get(u)):
-            state.held = True
 
     async def _find_existing(self, uids: Iterable[str]) -> bool:
         """Return whether one of these claims has a volume already, which the ledger did not know."""
@@ -398,7 +388,7 @@ class GroupReserver:
         cause, message = found
         uids = [c.metadata.uid for c in claims]
         self._node.ledger.refuse(uids)
-        self._set_held(uids)
+        self._node.table.happened(uids, ClaimEvent.POD_INFEASIBLE)
         await report(self._node, cause, message)
         report_siblings(self._node, [c for c in claims if c is not cause], cause)
         return True
@@ -409,10 +399,6 @@ class GroupReserver:
         Decided from known results, without another call.
         """
         state, reserved = self._node.table.claims.get(uid), self._node.ledger.get(uid)
-        if state is None or state.hold is None:
-            return False
-        if reserved is not None and state.hold.is_over(
-            self._node.ledger.free(reserved.source), self._node.clock.monotonic()
-        ):
-            state.hold = None
-        return state.hold is not None
+        if state is None or reserved is None:
+            return state is not None and state.hold is not None
+        return state.is_on_hold(self._node.ledger.free(reserved.source), self._node.clock.monotonic())

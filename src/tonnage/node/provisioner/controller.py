@@ -37,6 +37,7 @@ from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.create import hand_over, provision
 from tonnage.node.provisioner.rejection import failed_text, report
 from tonnage.node.provisioner.reschedule import finish_rollback
+from tonnage.node.provisioner.state import CLAIM_TRANSITIONS, ClaimEvent
 from tonnage.observe import metrics
 
 WORKERS = 100
@@ -72,13 +73,13 @@ class Provisioner:
             "provision", self.reconcile, workers=WORKERS, backoff=Backoff(RETRY_START, machine.RETRY_MAX)
         )
         self._groups = GroupReserver(node)
-        claims.on_restored(self._controller.hasten)
+        claims.on_restored(self._controller.retry_now)
         node.readings.on_reading(self._wake_held)
         node.claims.add_index(_BY_UID, lambda claim: (claim.metadata.uid,))
         node.claims.on_change(self._claim_changed)
-        node.classes.on_change(lambda _, new: self._look_at_all(new.metadata.name) if new is not None else None)
+        node.classes.on_change(lambda _, new: self._observe_all(new.metadata.name) if new is not None else None)
         node.attributes.cache.on_change(self._attributes_changed)
-        node.drivers.on_add(lambda _: self._look_at_all())
+        node.drivers.on_add(lambda _: self._observe_all())
         metrics.WAITING.count(self, node.scope.node, lambda provisioner: provisioner.waiting)
 
     async def ready(self) -> None:
@@ -92,7 +93,7 @@ class Provisioner:
         for claim in self._node.claims:
             self._ledger.version(_version(claim))
         self._ledger.required_version = self._ledger.counted
-        self._look_at_all()
+        self._observe_all()
 
     async def run(self) -> None:
         """Work until cancelled; call ready() first."""
@@ -101,7 +102,7 @@ class Provisioner:
     @property
     def busy(self) -> bool:
         """Return whether a CreateVolume is under way, or its outcome is not known."""
-        return any(state.phase is machine.Phase.CREATING for state in self._table.claims.values())
+        return any(state.is_creating for state in self._table.claims.values())
 
     @property
     def waiting(self) -> Mapping[str, int]:
@@ -118,7 +119,7 @@ class Provisioner:
         if reservation.stage is Stage.GUARDED:
             return "capacity"
         state = self._table.claims.get(reservation.uid)
-        return state.reason if state is not None else "other"
+        return state.phase.reason if state is not None else "other"
 
     def block(self, uid: str) -> bool:
         """Create no volume for the claim of that uid until unblock().
@@ -126,16 +127,16 @@ class Provisioner:
         Returns False if a creation is under way.
         """
         state = self._table.of(uid)
-        if state.phase in (machine.Phase.CREATING, machine.Phase.BOUND) or self._ledger.get(uid) is not None:
+        if self._ledger.get(uid) is not None or not CLAIM_TRANSITIONS.allows(state.phase, ClaimEvent.BLOCK):
             return False
-        state.phase = machine.Phase.BLOCKED
+        state.happened(ClaimEvent.BLOCK)
         return True
 
     def unblock(self, uid: str) -> None:
         """Undo block(). Idempotent."""
         state = self._table.of(uid)
         if state.phase is machine.Phase.BLOCKED:
-            state.end()
+            state.happened(ClaimEvent.UNBLOCK)
         self._controller.enqueue(uid)
 
     # Events of claims
@@ -151,7 +152,7 @@ class Provisioner:
             self._left(old.metadata.uid)
         if new is not None:
             self._ledger.version(_version(new))
-            self._look_at(new)
+            self._observe_claim(new)
 
     def _left(self, uid: str) -> None:
         """Handle a claim without this node, or deleted. Held claims may fit now.
@@ -162,7 +163,7 @@ class Provisioner:
         self._table.leave(uid, self._node.clock.monotonic())
         self._wake_held()
 
-    def _look_at(self, claim: PersistentVolumeClaim) -> None:
+    def _observe_claim(self, claim: PersistentVolumeClaim) -> None:
         uid = claim.metadata.uid
         state = self._table.of(uid)
         if machine.is_rolled_back(claim) and not claim.metadata.deleting:
@@ -171,16 +172,16 @@ class Provisioner:
         if _is_done(claim):
             self._table.forget(uid)
             return
-        if claim.metadata.deleting and not claim.spec.volume_name and state.phase is not machine.Phase.CREATING:
+        if claim.metadata.deleting and not claim.spec.volume_name and not state.is_creating:
             self._ledger.forget(uid)
             return
         if state.is_bound(self._node.clock.monotonic()):
             return
-        self._observe(claim)
-        if state.phase is not machine.Phase.CREATING:
+        self._add_to_ledger(claim)
+        if not state.is_creating:
             self._controller.enqueue(uid)
 
-    def _observe(self, claim: PersistentVolumeClaim) -> None:
+    def _add_to_ledger(self, claim: PersistentVolumeClaim) -> None:
         """Add the claim to the ledger if it is for one of our drivers and has no volume."""
         storage_class = self._node.classes.get(claim.spec.storage_class_name or "")
         if claim.spec.volume_name or storage_class is None or self._volume(claim) is not None or is_populated(claim):
@@ -196,24 +197,24 @@ class Provisioner:
         source, now = driver.source(storage_class), self._node.clock.monotonic()
         self._ledger.see(claim.metadata.uid, source, size, attempt=attempt, version=_version(claim), now=now)
 
-    def _look_at_all(self, storage_class: str = "") -> None:
+    def _observe_all(self, storage_class: str = "") -> None:
         """Handle all claims, or those of one class."""
         for claim in list(self._node.claims) if self._ready else ():
             if storage_class in ("", claim.spec.storage_class_name):
-                self._look_at(claim)
+                self._observe_claim(claim)
 
     def _attributes_changed(self, _: VolumeAttributesClass | None, new: VolumeAttributesClass | None) -> None:
         """Handle a class that claims may wait for."""
         for claim in list(self._node.claims) if self._ready and new is not None else ():
             if new is not None and claim.spec.volume_attributes_class_name == new.metadata.name:
-                self._look_at(claim)
+                self._observe_claim(claim)
 
     def _wake_held(self) -> None:
         self._look_again(self._table.held())
 
     def _look_again(self, uids: Iterable[str]) -> None:
         for uid in uids:
-            if self._table.of(uid).phase is not machine.Phase.CREATING:
+            if not self._table.of(uid).is_creating:
                 self._controller.enqueue(uid)
 
     # Reconcile one claim
@@ -224,10 +225,9 @@ class Provisioner:
         A claim with this node and without a volume always has a next check.
         """
         self._looked = self._node.clock.monotonic()
-        state = self._table.of(uid)
-        state.is_active = True
         try:
-            after = await self._reconcile(uid, state)
+            with self._table.active(uid) as state:
+                after = await self._reconcile(uid, state)
         except Exception:
             reservation = self._ledger.get(uid)
             is_reserved = reservation is not None and reservation.stage is Stage.RESERVED
@@ -235,7 +235,6 @@ class Provisioner:
                 self._controller.enqueue(uid, after=machine.LOOK_EVERY)
             raise
         finally:
-            state.is_active = False
             if (claim := self._claim(uid)) is None or _is_done(claim):
                 self._table.forget(uid)
         if self._waits_here(uid, state):
@@ -244,9 +243,10 @@ class Provisioner:
 
     async def _reconcile(self, uid: str, state: machine.ClaimState) -> float | None:
         """Gather facts and run the next action; return seconds until the next check, None for an event."""
+        state.check_fault()
         claim = self._claim(uid)
-        if state.creation is not None:
-            state.creation.claim = claim or state.creation.claim
+        state.update(claim)
+        state.expire(self._looked)
         facts = machine.Facts(self._looked, claim, self._volume(claim) if claim is not None else None)
         action = machine.step(state, facts)
         if isinstance(action, machine.Examine):
@@ -256,14 +256,14 @@ class Provisioner:
                 await finish_rollback(self._node, claim)
             case machine.BindVolume(claim, volume):
                 return await self._bind(claim, volume)
-            case machine.Reject(claim, cause, message, seconds):
+            case machine.Reject(claim, event, message, seconds):
                 self._ledger.refuse([uid])  # other claims may have the capacity meanwhile
-                state.reason = cause
+                state.happened(event)
                 await report(self._node, claim, message)
                 return seconds
             case machine.Reschedule(creation, reason, message):
                 self._ledger.refuse([uid])
-                state.hold = machine.Hold(float("inf"), why=reason)
+                state.go_away(reason)
                 if message:
                     await report(self._node, creation.claim, message)
                 return await self._reserve(uid, state, creation)
@@ -290,8 +290,8 @@ class Provisioner:
         if driver is None:
             return machine.Plan()
         if is_populated(claim):
-            if not state.is_populated:
-                state.is_populated = True
+            if state.phase is not machine.Phase.POPULATED:
+                state.happened(ClaimEvent.LEFT_TO_POPULATOR)
                 leave_to_populator(self._node.events, claim)
             return machine.Plan()
         name = claim.spec.storage_class_name or ""
@@ -308,12 +308,11 @@ class Provisioner:
             return machine.Plan(fault=failed_text(name, reason))
         except PreconditionError as reason:
             return machine.Plan(not_ready=failed_text(name, reason))
-        creation = machine.Creation(claim, driver, storage_class, request)
         if isinstance(content, Away):
-            return machine.Plan(creation, away=content.reason)
+            return machine.Plan(machine.Creation(claim, driver, storage_class, request), away=content.reason)
+        creation = machine.Creation(claim, driver, storage_class, replace(request, content=content))
         if driver.publishes_ahead(storage_class):
             return machine.Plan(creation, away="", report=failed_text(name, names.AHEAD))
-        creation.request = replace(request, content=content)
         return machine.Plan(creation)
 
     async def _content(self, claim: PersistentVolumeClaim, driver: DriverInfo) -> ContentSource | Away | None:
@@ -332,7 +331,7 @@ class Provisioner:
 
     async def _create(self, uid: str, state: machine.ClaimState, creation: machine.Creation) -> float | None:
         await provision(self._node, uid, creation)
-        if creation.is_filling and state.creation is not None:
+        if state.phase is machine.Phase.FILLING:
             return FILL_PAUSE
         if state.hold is not None:  # the driver had insufficient storage: the group is rescheduled
             self._controller.enqueue(uid)
@@ -347,7 +346,7 @@ class Provisioner:
     def _waits_here(self, uid: str, state: machine.ClaimState) -> bool:
         """Return whether a claim waits for a volume here, and none is being created."""
         claim = self._claim(uid)
-        if claim is None or state.phase is machine.Phase.CREATING or is_populated(claim):
+        if claim is None or state.is_creating or is_populated(claim):
             return False
         return self._driver(claim) is not None
 

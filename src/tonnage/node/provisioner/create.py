@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tonnage.api import names
@@ -25,7 +26,7 @@ from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError, Precondition
 from tonnage.kube.client import refer
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.rejection import REASON, failed_text, report
-from tonnage.node.provisioner.state import LOOK_EVERY, Creation, Hold, Phase
+from tonnage.node.provisioner.state import LOOK_EVERY, ClaimEvent, Creation, Hold
 from tonnage.observe import metrics, trace
 
 log = logging.getLogger(__name__)
@@ -53,12 +54,11 @@ async def provision(node: NodeContext, uid: str, creation: Creation) -> None:
         "k8s.storageclass.name": creation.storage_class.metadata.name,
     }
     with trace.span("provision", about) as span:
-        if creation.volume is None:
-            creation.volume = await _create(node, uid, creation)
-        if creation.volume is None:
+        volume = creation.volume or await _create(node, uid, creation)
+        if volume is None:
             span.fail("no volume was made; the claim's Events say why")
         else:
-            await _deliver(node, uid, creation, creation.volume)
+            await _deliver(node, uid, creation, volume)
 
 
 # CreateVolume
@@ -66,20 +66,19 @@ async def provision(node: NodeContext, uid: str, creation: Creation) -> None:
 
 async def _create(node: NodeContext, uid: str, creation: Creation) -> CreatedVolume | None:
     """Call the driver; return None if the creation ended without a volume."""
-    request, driver, ledger = creation.request, creation.driver, node.ledger
-    if not creation.is_filling:
-        creation.began = node.clock.monotonic()
+    request, driver, ledger, state = creation.request, creation.driver, node.ledger, node.table.of(uid)
+    state.call(node.clock.monotonic())
     try:
         secrets = await read_secret(node.client, request.secret)
     except TonnageError as failure:  # no call was made
         reserved = ledger.get(uid)
         if reserved is None or reserved.stage is not Stage.CREATING:
-            node.table.of(uid).end()
+            state.happened(ClaimEvent.NOT_CALLED)
         count_failure(creation.claim)
         _report_failure(node, creation, failure)
         raise
     if ledger.get(uid) is None:  # the claim left this node before a call was made
-        node.table.of(uid).end()
+        state.happened(ClaimEvent.NOT_CALLED)
         return None
     ledger.start(uid)
     slow = asyncio.create_task(_report_if_slow(node, creation))
@@ -96,14 +95,15 @@ async def _create(node: NodeContext, uid: str, creation: Creation) -> CreatedVol
         )
         await _check_answer(node, driver, request, volume)
     except CsiError as failure:
-        creation.is_filling = bool(request.filled_from) and failure.code is Code.ABORTED
-        if creation.is_filling:
+        if request.filled_from and failure.code is Code.ABORTED:
+            state.happened(ClaimEvent.FILL)
             await _watch_filling(node, uid, creation, failure.message)
         else:
             await _end_failed(node, uid, creation, failure)
         return None
     finally:
         slow.cancel()
+    state.made(volume)
     ledger.made(uid, volume.size or request.size)
     if driver.lists_capacity:
         node.readings.want(driver.name)
@@ -115,13 +115,12 @@ async def _create(node: NodeContext, uid: str, creation: Creation) -> CreatedVol
 async def _watch_filling(node: NodeContext, uid: str, creation: Creation, progress: str) -> None:
     """Tell now and then how far the filling is; give the volume up if its claim no longer waits here."""
     if not _is_here(node, creation.claim) and await read_waiting(node, creation.claim) is None:
-        for volume in await creation.driver.client.list_volumes():
-            if claim_uid(volume) == uid:
-                await _delete_unwanted(node, uid, creation, volume)
+        volumes = [v for v in await creation.driver.client.list_volumes() if claim_uid(v) == uid]
+        if volumes:
+            await _delete_unwanted(node, uid, creation, volumes)
         return
     now, text = node.clock.monotonic(), progress.partition(" is being filled: ")[2]
-    if text and now >= creation.shown_at + TELL_EVERY:
-        creation.shown_at = now
+    if text and creation.report_filling(now, every=TELL_EVERY):
         node.events.normal(refer(CLAIMS, creation.claim), "Populating", text)
 
 
@@ -131,8 +130,7 @@ async def _report_if_slow(node: NodeContext, creation: Creation) -> None:
     A fast creation emits none before the volume exists: each Event is one more write for the API server.
     """
     await node.clock.sleep(SLOW)
-    if not creation.reported:
-        creation.reported = True
+    if creation.report_slow():
         text = f'External provisioner is provisioning volume for claim "{creation.claim.key}"'
         node.events.normal(refer(CLAIMS, creation.claim), "Provisioning", text)
 
@@ -154,37 +152,37 @@ async def _check_answer(node: NodeContext, driver: DriverInfo, request: ClaimReq
 
 async def _end_failed(node: NodeContext, uid: str, creation: Creation, failure: CsiError) -> None:
     """Classify a failure of CreateVolume. Raises it where the claim waits for its back-off."""
-    claim, storage_class = creation.claim, creation.storage_class
+    claim, storage_class, state = creation.claim, creation.storage_class, node.table.of(uid)
     count_failure(claim)
     if not failure.final:
+        state.happened(ClaimEvent.OUTCOME_UNKNOWN)
         _report_failure(node, creation, failure)
         raise failure  # repeated until the outcome is known, even if the claim is deleted
-    state = node.table.of(uid)
-    state.failures = state.failures + 1 if failure.code is Code.INTERNAL else 0
-    is_of_node = state.failures >= MOST_FAILURES and bool(creation.driver.default_pool)
+    failures = state.count_failure(is_internal=failure.code is Code.INTERNAL)
+    is_of_node = failures >= MOST_FAILURES and bool(creation.driver.default_pool)
     node.ledger.failed(uid, refused=failure.exhausted or failure.infeasible or is_of_node)
-    state.end()
     node.readings.want(creation.driver.name)
     if not _is_here(node, claim):
+        state.happened(ClaimEvent.FAILED)
         node.ledger.forget(uid)
         return
     if failure.infeasible:
         prefix = "Volume provisioning failed with infeasible error. Retries will be delayed. "
         why = prefix + failed_text(storage_class.metadata.name, failure)
-        state.infeasible = creation.classes, why
+        state.reject_classes(creation.classes, why)
         await report(node, claim, why)
         return
     _report_failure(node, creation, failure)
     if is_of_node:
-        state.failures = 0
         why = f"node {node.scope.node} cannot make the volume: {failure.message}; rescheduling"
-        state.hold = Hold(node.clock.monotonic(), why=why)
+        state.reject(Hold(node.clock.monotonic(), why=why))
         return
     if not (failure.exhausted and creation.driver.topology):
+        state.happened(ClaimEvent.FAILED)
         raise failure
     # The ledger had capacity, but somebody else used it. The next attempt uses a new GetCapacity result: the group is
     # rescheduled at the next check, or held until there is, or may be, more capacity than before.
-    state.hold = Hold(node.clock.monotonic())
+    state.reject(Hold(node.clock.monotonic()))
 
 
 def _report_failure(node: NodeContext, creation: Creation, reason: Exception) -> None:
@@ -202,7 +200,7 @@ async def _deliver(node: NodeContext, uid: str, creation: Creation, volume: Crea
     """
     claim = creation.claim if _is_here(node, creation.claim) else await read_waiting(node, creation.claim)
     if claim is None:
-        await _delete_unwanted(node, uid, creation, volume)
+        await _delete_unwanted(node, uid, creation, [volume])
         return
     wanted = provisioning.volume_of_claim(
         creation.request, volume, claim, creation.storage_class, creation.driver, node.scope
@@ -216,9 +214,9 @@ async def _deliver(node: NodeContext, uid: str, creation: Creation, volume: Crea
                 f"PersistentVolume {creation.request.name} exists and is not for claim {claim.key}: remove it"
             ) from None
         if not creation.driver.reaches(created):  # of another node, which was selected for the claim meanwhile
-            await _delete_unwanted(node, uid, creation, volume)
+            await _delete_unwanted(node, uid, creation, [volume])
             return
-    node.table.of(uid).end()
+    node.table.of(uid).happened(ClaimEvent.DELIVERED)
     count_success(claim, node.clock.monotonic() - creation.began)
     if creation.reported or not is_ephemeral(claim):  # an ephemeral claim's users see that it is bound
         text = f"Successfully provisioned volume {creation.request.name}"
@@ -241,17 +239,17 @@ async def hand_over(node: NodeContext, claim: PersistentVolumeClaim, volume: Per
     if not node.binds:
         return
     state = node.table.of(uid)
-    state.phase, state.bound_until = Phase.BOUND, float("inf")
+    state.happened(ClaimEvent.BIND)
     try:
         await bind(node.client, claim, volume)
     except (ApiNotFoundError, PreconditionError) as reason:
         # The claim was deleted meanwhile. The PV controller releases the volume, and it is reclaimed.
         log.info("volume not bound claim=%s volume=%s reason=%s", claim.key, volume.metadata.name, reason)
-    except TonnageError:
-        state.end()
+    except BaseException:
+        state.happened(ClaimEvent.BIND_FAILED)
         raise
     node.table.bindings.made(uid, node.clock.monotonic())
-    state.bound_until = node.clock.monotonic() + LOOK_EVERY
+    state.bound(node.clock.monotonic() + LOOK_EVERY)
 
 
 def is_pending(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
@@ -260,7 +258,7 @@ def is_pending(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
     reservation, state = node.ledger.get(uid), node.table.claims.get(uid)
     if reservation is not None and reservation.stage in (Stage.CREATING, Stage.CREATED):
         return False
-    if state is not None and state.phase in (Phase.CREATING, Phase.BOUND):
+    if state is not None and state.is_settled:
         return False
     has_volume = node.volumes.get(names.volume_name(uid)) is not None
     return not claim.spec.volume_name and not claim.metadata.deleting and not has_volume
@@ -289,8 +287,8 @@ async def read_waiting(node: NodeContext, claim: PersistentVolumeClaim) -> Persi
     return now if node.scope.has_claim(now.metadata) else None
 
 
-async def _delete_unwanted(node: NodeContext, uid: str, creation: Creation, volume: CreatedVolume) -> None:
-    """Delete an unwanted volume, unless it has a PV, or a pod had it.
+async def _delete_unwanted(node: NodeContext, uid: str, creation: Creation, volumes: Iterable[CreatedVolume]) -> None:
+    """Delete the unwanted volumes of a claim, unless there is a PV, or a pod had them.
 
     A volume with a PV is reclaimed later. A PV of that name may belong to another node, where the claim got its volume.
     """
@@ -298,8 +296,9 @@ async def _delete_unwanted(node: NodeContext, uid: str, creation: Creation, volu
     if created is None or not creation.driver.reaches(created):
         secrets = await read_secret(node.client, creation.request.secret)
         why = f"claim {creation.claim.key} no longer waits here"
-        await node.deletions.delete_unused(creation.driver, volume.id, why, copies=True, secrets=secrets)
-    node.table.of(uid).end()
+        for volume in volumes:
+            await node.deletions.delete_unused(creation.driver, volume.id, why, copies=True, secrets=secrets)
+    node.table.of(uid).happened(ClaimEvent.UNWANTED)
     node.ledger.removed(uid)
     node.readings.want(creation.driver.name, freed=True)
 

@@ -59,7 +59,7 @@ async def have_capacity(
         objects = [o for o in objects if _domain(o) != node.scope.label]
         with_capacity = _domains_that_meet(objects, needs)
         known = _domains_that_meet([o for o in objects if o.metadata.version <= selected], needs)
-        news = search.news(with_capacity, known, objects=len(objects), now=node.clock.monotonic())
+        news = search.newly_available_nodes(with_capacity, known, objects=len(objects), now=node.clock.monotonic())
         return bool(news) and await _may_be_on(node.client, found, sorted(news))
     except TonnageError:  # then it waits for its full hold time
         return False

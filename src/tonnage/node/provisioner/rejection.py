@@ -117,7 +117,7 @@ def _is_news(node: NodeContext, claim: PersistentVolumeClaim, message: str) -> b
         alike = sum(s.report is not None and s.report.pod == pod for s in node.table.claims.values())
         if now < state.report.at + max(AGAIN, _SECONDS_A_CLAIM * alike):
             return False
-    state.report = FailureReport(pod, message, now)
+    state.remember(FailureReport(pod, message, now))
     return True
 
 

@@ -41,8 +41,8 @@ from tonnage.node.provisioner.state import (
     GroupRound,
     PodClaimGroup,
     Wait,
+    hold_time,
     is_rolled_back,
-    stay,
 )
 from tonnage.observe import metrics
 
@@ -140,7 +140,7 @@ async def _hold(node: NodeContext, attempt: GroupRound, shortfall: Shortfall | N
     if attempt.number < PATIENT_FROM and not is_guarded:
         return 0.0
     objects = node.ledger.shared_by(p.source.pool_key for p in reservations)
-    stays = stay(attempt.number, len(pending), objects)
+    stays = hold_time(attempt.number, len(pending), objects)
     stays = max(stays, LONGEST_GUARD) if is_guarded else stays
     now, search = node.clock.monotonic(), attempt.group.search
     left = min(p.seen for p in reservations) + stays - now

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
@@ -39,6 +40,7 @@ from tonnage.claims.bind import reschedules_of
 from tonnage.claims.node_scope import CapacitySource, DriverInfo
 from tonnage.claims.provisioning import ClaimRequest
 from tonnage.csi.client.types import CreatedVolume
+from tonnage.transitions import ImpossibleTransitionError, Transition, TransitionTable
 
 LOOK_EVERY = 30.0
 """Maximum seconds between two checks of a claim without a volume."""
@@ -66,25 +68,170 @@ _REMEMBERED_SECONDS = 600.0
 
 
 class Phase(Enum):
-    """Phase of a claim of this node."""
+    """Phase of a claim of this node. Its value is its name in docs."""
 
     WAITING = "waiting"
-    """It has no volume here, or is none of ours."""
+    """Nothing is decided: it has no volume here, or is none of ours."""
+    SIBLINGS = "siblings"
+    """Other claims of its pod are expected here."""
+    SOURCE = "source"
+    """Its data source cannot be used yet."""
+    INFEASIBLE = "infeasible"
+    """No volume can be as its classes say."""
+    BARRED = "barred"
+    """Its pod has an infeasible claim, so none of the pod's claims gets a volume."""
+    HELD = "held"
+    """It was rejected, and waits here for capacity or for its reschedule."""
+    RESCHEDULING = "rescheduling"
+    """The patch that removes its selected-node is under way, or failed and is repeated."""
+    LEAVING = "leaving"
+    """A claim of its pod was rescheduled, which the watch does not show yet."""
+    RESERVED = "reserved"
+    """The ledger has its capacity: CreateVolume comes next."""
+    POPULATED = "populated"
+    """An external populator provides its volume, as an Event says."""
     BLOCKED = "blocked"
     """A sweep deletes the volume of an earlier attempt."""
     CREATING = "creating"
-    """CreateVolume may be under way, or its PV does not exist yet."""
+    """CreateVolume may be under way, or its outcome is not known."""
+    FILLING = "filling"
+    """The driver fills the volume: CreateVolume is called again until it is full."""
+    CREATED = "created"
+    """The volume exists, its PV may not."""
+    BINDING = "binding"
+    """The PV exists and is being bound."""
     BOUND = "bound"
     """The PV is bound; the watch may not show it yet."""
+
+    @property
+    def reason(self) -> str:
+        """Why a claim waits, as a label of `tonnage_claims_waiting`."""
+        return _REASONS.get(self, "other")
+
+
+_REASONS = {
+    Phase.SIBLINGS: "siblings",
+    Phase.SOURCE: "source",
+    Phase.INFEASIBLE: "infeasible",
+    Phase.BARRED: "infeasible",
+    Phase.HELD: "capacity",
+    Phase.RESCHEDULING: "rescheduling",
+    Phase.LEAVING: "rescheduling",
+}
+
+
+class ClaimEvent(Enum):
+    """What happens to a claim. Its value is its name in docs."""
+
+    SIBLINGS_MISSING = "siblings missing"
+    SOURCE_NOT_READY = "source not ready"
+    INFEASIBLE = "infeasible"
+    POD_INFEASIBLE = "pod infeasible"
+    AWAY = "away"
+    REJECTED = "rejected"
+    RESCHEDULE = "reschedule"
+    PATCHED = "patched"
+    WATCH_BEHIND = "watch behind"
+    RESERVED = "reserved"
+    LEFT_TO_POPULATOR = "left to populator"
+    BLOCK = "block"
+    UNBLOCK = "unblock"
+    BEGIN = "begin"
+    OUTCOME_UNKNOWN = "outcome unknown"
+    FILL = "fill"
+    MADE = "made"
+    NOT_CALLED = "not called"
+    FAILED = "failed"
+    DRIVER_REJECTED = "driver rejected"
+    UNWANTED = "unwanted"
+    DELIVERED = "delivered"
+    BIND = "bind"
+    BIND_DONE = "bind done"
+    BIND_FAILED = "bind failed"
+    OVERDUE = "overdue"
+    FORGET = "forget"
+
+
+_P, _E = Phase, ClaimEvent
+_WAITS = (
+    _P.WAITING,
+    _P.SIBLINGS,
+    _P.SOURCE,
+    _P.INFEASIBLE,
+    _P.BARRED,
+    _P.HELD,
+    _P.RESCHEDULING,
+    _P.LEAVING,
+    _P.RESERVED,
+)
+_CALLS = (_P.CREATING, _P.FILLING)
+_UNDER_WAY = (*_CALLS, _P.CREATED, _P.BINDING)
+_OF_ROUNDS = (
+    _E.SIBLINGS_MISSING, _E.POD_INFEASIBLE, _E.REJECTED, _E.RESCHEDULE, _E.PATCHED, _E.WATCH_BEHIND, _E.RESERVED
+)  # fmt: skip
+_Row = Transition[Phase, ClaimEvent]
+
+# How to read the table. A claim waits until a decision finds it a place: a check of the claim alone, or a round of its
+# claim group, which decides all members at once. Both read the API server between the facts and their result, so each
+# result may meet any state that waits, and replaces it: only the last decision counts. What has an effect outside of
+# this process (a volume, a PV, a binding) is different. It goes on until its outcome is known, whatever is decided
+# meanwhile, and whether or not the claim still exists: else a volume would stay that nobody knows of. A sweep and a
+# creation exclude each other, as the one deletes what the other makes.
+CLAIM_TRANSITIONS = TransitionTable(
+    "claim",
+    Phase.WAITING,
+    (
+        _Row(_WAITS, _E.SOURCE_NOT_READY, _P.SOURCE, "its data source is missing or not ready; it is read again"),
+        _Row(_WAITS, _E.INFEASIBLE, _P.INFEASIBLE, "the request is wrong, or the driver said so for these classes"),
+        _Row(_WAITS, _E.AWAY, _P.HELD, "its source is on another node: its group is rescheduled whatever fits here"),
+        *(
+            _Row((_P.BLOCKED,), event, None, "the sweep began during the check; its end checks again")
+            for event in (_E.SOURCE_NOT_READY, _E.INFEASIBLE, _E.AWAY)
+        ),
+        _Row(_WAITS, _E.SIBLINGS_MISSING, _P.SIBLINGS, "the scheduler selects the node claim by claim"),
+        _Row(_WAITS, _E.POD_INFEASIBLE, _P.BARRED, "a pod gets all its volumes or none"),
+        _Row(_WAITS, _E.REJECTED, _P.HELD, "the group does not fit; it is tried again when capacity changes"),
+        _Row(_WAITS, _E.RESCHEDULE, _P.RESCHEDULING, "the round is rejected: its claims leave together"),
+        _Row(_WAITS, _E.PATCHED, _P.LEAVING, "the patch was written; capacity here no longer matters to it"),
+        _Row(_WAITS, _E.WATCH_BEHIND, _P.LEAVING, "members that were patched are still shown: the round is not whole"),
+        _Row(_WAITS, _E.RESERVED, _P.RESERVED, "the ledger reserved the whole group"),
+        *(
+            _Row((*_UNDER_WAY, _P.BOUND, _P.BLOCKED), event, None, "the round saw it before; what is under way goes on")
+            for event in _OF_ROUNDS
+        ),
+        _Row(_WAITS, _E.LEFT_TO_POPULATOR, _P.POPULATED, "its data source is of a kind that others fill"),
+        _Row((*_WAITS, _P.POPULATED), _E.BLOCK, _P.BLOCKED, "a sweep may delete only what no creation makes"),
+        _Row((_P.BLOCKED,), _E.BLOCK, None, "the sweep comes to its volume again"),
+        _Row((_P.BLOCKED,), _E.UNBLOCK, _P.WAITING, "the volume is deleted, or stays: all is decided anew"),
+        _Row(_WAITS, _E.BEGIN, _P.CREATING, "the ledger has its reservation, maybe of an earlier attempt"),
+        _Row(_CALLS, _E.NOT_CALLED, _P.WAITING, "it left, or its secret cannot be read: there is no volume"),
+        _Row(_CALLS, _E.OUTCOME_UNKNOWN, _P.CREATING, "a volume may exist: the same call is repeated"),
+        _Row(_CALLS, _E.FILL, _P.FILLING, "the driver has the volume and reports its progress"),
+        _Row(_CALLS, _E.MADE, _P.CREATED, "the driver returned the volume"),
+        _Row(_CALLS, _E.FAILED, _P.WAITING, "the error is final: there is no volume"),
+        _Row(_CALLS, _E.INFEASIBLE, _P.INFEASIBLE, "the driver rejects these classes for good"),
+        _Row(_CALLS, _E.DRIVER_REJECTED, _P.HELD, "the driver lacks storage, or fails on this node again and again"),
+        _Row((_P.FILLING, _P.CREATED), _E.UNWANTED, _P.WAITING, "no claim waits here for the volume: it is deleted"),
+        _Row((_P.CREATED,), _E.DELIVERED, _P.WAITING, "the PV exists; who binds it is another question"),
+        _Row((*_WAITS, _P.POPULATED), _E.BIND, _P.BINDING, "its PV is there and not bound, or somebody undid that"),
+        _Row((_P.BINDING,), _E.BIND_DONE, _P.BOUND, "the writes were made; the watch will show them"),
+        _Row((_P.BINDING,), _E.BIND_FAILED, _P.WAITING, "some write may be missing: binding is idempotent"),
+        _Row((_P.BOUND,), _E.OVERDUE, _P.WAITING, "the watch does not show it in time: all is decided anew"),
+        _Row((*_WAITS, _P.POPULATED, _P.BOUND), _E.FORGET, _P.WAITING, "it is gone, bound, or has another node"),
+        _Row((*_UNDER_WAY, _P.BLOCKED), _E.FORGET, None, "its outcome is not known, or the sweep has not ended"),
+    ),
+    groups={"waits": _WAITS, "calls": _CALLS, "under_way": _UNDER_WAY},
+)
+_CREATIONS = frozenset((*_CALLS, Phase.CREATED))
+_WOKEN_BY_CAPACITY = frozenset((Phase.HELD, Phase.BARRED, Phase.RESCHEDULING))
 
 
 @dataclass
 class Creation:
-    """State of a creation between two calls; it outlives its claim.
+    """A creation between two calls; it outlives its claim.
 
     volume: created, without a PV yet. began: time of the last CreateVolume call. reported: whether an Event says so.
-    is_filling: whether the driver is filling it, so that the call is to be repeated; shown_at:
-    time of the last Event about that.
+    shown_at: time of the last Event about its filling.
     """
 
     claim: PersistentVolumeClaim
@@ -94,7 +241,6 @@ class Creation:
     volume: CreatedVolume | None = None
     reported: bool = False
     began: float = 0.0
-    is_filling: bool = False
     shown_at: float = float("-inf")
 
     @property
@@ -103,6 +249,17 @@ class Creation:
         attributes = self.request.attributes
         own = self.storage_class.metadata.uid
         return own if attributes is None else f"{own} {attributes.metadata.uid}"
+
+    def report_slow(self) -> bool:
+        """Record that an Event says that it takes long; return whether it is the first."""
+        is_first, self.reported = not self.reported, True
+        return is_first
+
+    def report_filling(self, now: float, *, every: float) -> bool:
+        """Return whether an Event about the filling is due, and record it."""
+        is_due = now >= self.shown_at + every
+        self.shown_at = now if is_due else self.shown_at
+        return is_due
 
 
 @dataclass
@@ -146,47 +303,125 @@ class FailureReport:
 class ClaimState:
     """All that the agent remembers of one claim, except its reservation.
 
-    creation: in CREATING only. bound_until: in BOUND, when to bind it again if the watch still does not show it.
-    infeasible: uids of the classes that cannot serve the claim, and why. group: the rejected group that it belongs to.
+    Only its methods change it. creation: while one is under way. bound_until: in BOUND, when to bind it again if the
+    watch still does not show it. infeasible: uids of the classes that cannot serve the claim, and why. group: the
+    rejected group that it belongs to.
     """
 
-    phase: Phase = Phase.WAITING
+    phase: Phase = CLAIM_TRANSITIONS.start
     creation: Creation | None = None
     bound_until: float = 0.0
-    reason: str = "other"
-    """Why it waits: "siblings", "capacity", "rescheduling", "infeasible", "source" or "other"."""
-    held: bool = False
-    """Whether it was rejected and waits here for capacity."""
     hold: Hold | None = None
     infeasible: tuple[str, str] | None = None
     group: str = ""
     report: FailureReport | None = None
     failures: int = 0
     """CreateVolume calls in a row that failed with INTERNAL."""
-    is_populated: bool = False
-    """Whether an Event says that an external populator provides the volume."""
     is_active: bool = False
     """Whether it is being reconciled."""
+    fault: ImpossibleTransitionError | None = None
+    """Of a round of its group; its own reconcile raises it."""
+    uid: str = ""
+
+    @property
+    def is_creating(self) -> bool:
+        """Whether a volume may be in the making, or has no PV yet."""
+        return self.phase in _CREATIONS
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its volume is in the making, or there: it cannot be rescheduled."""
+        return self.phase in _UNDER_WAY or self.phase is Phase.BOUND
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is tried again when capacity changes."""
+        return self.phase in _WOKEN_BY_CAPACITY
 
     def is_bound(self, now: float) -> bool:
         """Return whether the claim is bound, before the watch shows it."""
-        return self.phase is Phase.BOUND and now < self.bound_until
+        return self.phase is Phase.BINDING or (self.phase is Phase.BOUND and now < self.bound_until)
+
+    def is_on_hold(self, free: int | None, now: float) -> bool:
+        """Return whether the driver is not to be asked yet, and end a hold that is over."""
+        if self.hold is not None and self.hold.is_over(free, now):
+            self.hold = None
+        return self.hold is not None
+
+    def happened(self, event: ClaimEvent) -> None:
+        """Change the phase as the table says. Raises: ImpossibleTransitionError; nothing has changed then."""
+        self.phase = CLAIM_TRANSITIONS.after(self.phase, event, about=self.uid)
+        if not self.is_creating:
+            self.creation = None
+        if event is ClaimEvent.PATCHED:
+            self.hold = None
+
+    def check_fault(self) -> None:
+        """Raise what a round of its group could not record, once. Raises: ImpossibleTransitionError."""
+        fault, self.fault = self.fault, None
+        if fault is not None:
+            raise fault
+
+    def go_away(self, why: str) -> None:
+        """Record that another node must serve it. Raises: ImpossibleTransitionError."""
+        self.happened(ClaimEvent.AWAY)
+        if self.phase is Phase.HELD:
+            self.hold = Hold(float("inf"), why=why)
 
     def begin(self, creation: Creation) -> None:
-        """Record that CreateVolume may be called."""
-        self.phase, self.creation = Phase.CREATING, creation
+        """Record that CreateVolume may be called. Raises: ImpossibleTransitionError."""
+        self.happened(ClaimEvent.BEGIN)
+        self.creation = creation
 
-    def end(self) -> None:
-        """Record that nothing is under way any more. Idempotent."""
-        self.phase, self.creation = Phase.WAITING, None
+    def update(self, claim: PersistentVolumeClaim | None) -> None:
+        """Record the claim as the watch shows it; None keeps that of a creation."""
+        if self.creation is not None and claim is not None:
+            self.creation.claim = claim
 
-    def reset(self) -> None:
-        """Forget all but a creation under way, or a sweep. Idempotent."""
-        if self.phase is Phase.BOUND:
-            self.end()
-        self.reason, self.held, self.hold, self.infeasible = "other", False, None, None
-        self.group, self.report, self.is_populated = "", None, False
-        self.failures = 0
+    def call(self, now: float) -> None:
+        """Record when CreateVolume is called. Calls for a volume that is being filled are one."""
+        if self.creation is not None and self.phase is not Phase.FILLING:
+            self.creation.began = now
+
+    def made(self, volume: CreatedVolume) -> None:
+        """Record the volume that the driver returned. Raises: ImpossibleTransitionError."""
+        self.happened(ClaimEvent.MADE)
+        if self.creation is not None:
+            self.creation.volume = volume
+
+    def count_failure(self, *, is_internal: bool) -> int:
+        """Count a final failure of CreateVolume; return how many in a row were INTERNAL."""
+        self.failures = self.failures + 1 if is_internal else 0
+        return self.failures
+
+    def reject(self, hold: Hold) -> None:
+        """Record that the driver cannot make the volume here now. Raises: ImpossibleTransitionError."""
+        self.happened(ClaimEvent.DRIVER_REJECTED)
+        self.hold, self.failures = hold, 0
+
+    def reject_classes(self, classes: str, why: str) -> None:
+        """Record that the driver rejects the classes of these uids. Raises: ImpossibleTransitionError."""
+        self.happened(ClaimEvent.INFEASIBLE)
+        self.infeasible = classes, why
+
+    def bound(self, until: float) -> None:
+        """Record a binding. Raises: ImpossibleTransitionError."""
+        self.happened(ClaimEvent.BIND_DONE)
+        self.bound_until = until
+
+    def remember(self, report: FailureReport) -> None:
+        """Record the last Event of its failure."""
+        self.report = report
+
+    def expire(self, now: float) -> None:
+        """End a binding that the watch should show by now. Idempotent."""
+        if self.phase is Phase.BOUND and not self.is_bound(now):
+            self.happened(ClaimEvent.OVERDUE)
+
+    def forget(self) -> None:
+        """Forget all but what is under way. Idempotent."""
+        self.happened(ClaimEvent.FORGET)
+        self.hold, self.infeasible, self.group, self.report, self.failures = None, None, "", None, 0
 
 
 @dataclass(frozen=True)
@@ -272,7 +507,7 @@ class Reject:
     """Reserve nothing, emit the message, and check again after some seconds."""
 
     claim: PersistentVolumeClaim
-    cause: str
+    event: ClaimEvent
     message: str
     seconds: float
 
@@ -317,13 +552,13 @@ def step(state: ClaimState, facts: Facts) -> Action:
 
 def _step_planned(state: ClaimState, claim: PersistentVolumeClaim, plan: Plan) -> Action:
     if plan.fault:
-        return Reject(claim, "infeasible", plan.fault, RETRY_MAX)
+        return Reject(claim, ClaimEvent.INFEASIBLE, plan.fault, RETRY_MAX)
     if plan.not_ready:
-        return Reject(claim, "source", plan.not_ready, SOURCE_WAIT)
+        return Reject(claim, ClaimEvent.SOURCE_NOT_READY, plan.not_ready, SOURCE_WAIT)
     if plan.creation is None:
         return Forget()
     if state.infeasible is not None and state.infeasible[0] == plan.creation.classes:
-        return Reject(claim, "infeasible", state.infeasible[1], RETRY_MAX)
+        return Reject(claim, ClaimEvent.INFEASIBLE, state.infeasible[1], RETRY_MAX)
     if plan.away is not None:
         return Reschedule(plan.creation, plan.away, plan.report)
     return ReserveGroup(plan.creation)
@@ -332,7 +567,7 @@ def _step_planned(state: ClaimState, claim: PersistentVolumeClaim, plan: Plan) -
 # The claim group of a pod
 
 
-def stay(attempt: int, claims: int, objects: int) -> float:
+def hold_time(attempt: int, claims: int, objects: int) -> float:
     """Return the hold time in seconds before the attempt-th reschedule.
 
     objects: how many capacity objects such a round changes.
@@ -360,7 +595,7 @@ class NodeSearch:
         """Return seconds until the next check."""
         return max(0.0, max(self.check_at, self.limited_until) - now)
 
-    def news(self, found: Set[str], known: Set[str], *, objects: int, now: float) -> Set[str]:
+    def newly_available_nodes(self, found: Set[str], known: Set[str], *, objects: int, now: float) -> Set[str]:
         """Record which nodes have capacity; return those that had none before.
 
         known: nodes that had it when this node was selected; the scheduler knew of them. objects: how many objects were
@@ -430,12 +665,12 @@ class GroupMove(Enum):
 class GroupDecision:
     """Result of decide().
 
-    look_at: latest time of the next decision, monotonic seconds. uids: claims to patch, with this number of
+    recheck_at: latest time of the next decision, monotonic seconds. uids: claims to patch, with this number of
     reschedules.
     """
 
     move: GroupMove
-    look_at: float
+    recheck_at: float
     uids: tuple[str, ...] = ()
     reschedules: int = 0
 
@@ -490,11 +725,14 @@ class ClaimGroup:
             return GroupDecision(GroupMove.REJECT if confirmed else GroupMove.CONFIRM, now + LOOK_EVERY)
         return GroupDecision(GroupMove.WAIT if fits else GroupMove.REJECT, overdue)
 
-    def reject(self, members: Sequence[Member], now: float, *, missing: bool, at_least: int = 0) -> None:
+    def reject(
+        self, members: Sequence[Member], now: float, *, missing: bool, at_least: int = 0, reason: str = ""
+    ) -> None:
         """Reject these claims, and missing ones that arrive in time.
 
         at_least: the number of reschedules on a missing claim.
         """
+        self.reason = reason
         self.reschedules = max(self.reschedules, 1 + max((m.reschedules for m in members), default=0), at_least)
         self._outstanding.update(m.uid for m in members)
         self._expected_until = now
@@ -509,6 +747,12 @@ class ClaimGroup:
         times = sorted(m.arrived for m in members)
         if len(times) > 1:
             self.pace.observe(max(later - earlier for earlier, later in pairwise(times)))
+
+    def report(self, reschedules: int) -> bool:
+        """Return whether an Event of that number of reschedules is due, and record it."""
+        is_due = self.reported < reschedules
+        self.reported = max(self.reported, reschedules)
+        return is_due
 
     def patched(self, uid: str, now: float) -> None:
         """Record that a claim was rescheduled."""
@@ -605,7 +849,30 @@ class ClaimTable:
 
     def of(self, uid: str) -> ClaimState:
         """Return the state of a claim, which may be new."""
-        return self.claims.setdefault(uid, ClaimState())
+        if (state := self.claims.get(uid)) is None:
+            state = self.claims[uid] = ClaimState(uid=uid)
+        return state
+
+    @contextmanager
+    def active(self, uid: str) -> Iterator[ClaimState]:
+        """Keep the state of a claim while it is reconciled."""
+        state = self.of(uid)
+        state.is_active = True
+        try:
+            yield state
+        finally:
+            state.is_active = False
+
+    def happened(self, uids: Iterable[str], event: ClaimEvent) -> None:
+        """Record an event of those claims that are known.
+
+        One that cannot have it does not stop the others: it keeps its phase, and its own reconcile raises the error.
+        """
+        for state in self.of_all(uids):
+            try:
+                state.happened(event)
+            except ImpossibleTransitionError as fault:
+                state.fault = fault
 
     def forget(self, uid: str) -> None:
         """Forget a claim that is gone, bound or has another node. Idempotent.
@@ -615,7 +882,7 @@ class ClaimTable:
         old = self.claims.get(uid)
         if old is None:
             return
-        old.reset()
+        old.forget()
         if old.phase is Phase.WAITING and not old.is_active:
             del self.claims[uid]
 
@@ -647,11 +914,11 @@ class ClaimTable:
         """Return the states of those claims that are known."""
         return (self.claims[uid] for uid in uids if uid in self.claims)
 
-    def wait(self, uids: Iterable[str], reason: str) -> None:
-        """Record why these claims wait."""
+    def join(self, uids: Iterable[str], id_: str) -> None:
+        """Record the rejected group of these claims."""
         for state in self.of_all(uids):
-            state.reason = reason
+            state.group = id_
 
     def held(self) -> list[str]:
-        """Return the claims that wait here for capacity."""
-        return [uid for uid, state in self.claims.items() if state.held]
+        """Return the claims that are tried again when capacity changes."""
+        return [uid for uid, state in self.claims.items() if state.is_held]

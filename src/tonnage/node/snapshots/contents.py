@@ -10,6 +10,7 @@ Invariant: a content loses its finalizer only when what it has is certainly gone
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -22,6 +23,7 @@ from tonnage.api.kinds import VOLUMES, Kind
 from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshotContent
 from tonnage.claims.bind import change, find
 from tonnage.claims.node_scope import DriverInfo
+from tonnage.claims.snapshot_shape import C, K, S, SnapshotShape
 from tonnage.csi.client.types import ListedGroup, ListedSnapshot
 from tonnage.csi.errors import CsiError
 from tonnage.errors import (
@@ -32,6 +34,7 @@ from tonnage.errors import (
     NotFoundError,
     TonnageError,
     UnavailableError,
+    UnsupportedError,
 )
 from tonnage.kube.cache import Cache
 from tonnage.kube.controller import Reconciler
@@ -46,71 +49,70 @@ from tonnage.node.snapshots.shared import (
     WORKERS,
     Abandoned,
     Refusals,
-    Requests,
     handle_of,
     is_released,
     without,
 )
 
-C = TypeVar("C", VolumeSnapshotContent, VolumeGroupSnapshotContent)
 M = TypeVar("M", ListedSnapshot, ListedGroup)
+Content = TypeVar("Content", VolumeSnapshotContent, VolumeGroupSnapshotContent, contravariant=True)
+log = logging.getLogger(__name__)
 
 
-class ContentCalls(Protocol[C, M]):
-    """What differs between single and group snapshots: the driver's calls, and what a content says."""
+class ContentCalls(Protocol[Content, M]):
+    """What differs between single and group snapshots: the driver's calls."""
 
-    requests: Requests[C]
-    refusals: Refusals[C]
+    def is_offered(self, driver: DriverInfo) -> bool:
+        """Whether the driver has these calls."""
 
-    def is_due(self, content: C) -> bool:
-        """Whether there is something to do, as far as the content tells."""
-
-    def shape(self, content: C) -> object:
-        """What a change must differ in to be looked at; our own writes do not."""
-
-    def is_to_make(self, content: C) -> bool:
-        """Whether its snapshot is to be made, not found."""
-
-    async def is_here(self, content: C, driver: DriverInfo) -> bool:
+    async def is_here(self, content: Content, driver: DriverInfo) -> bool:
         """Whether the content is of this node: its volumes or snapshots are here. Raises CsiError."""
 
-    def may_appear(self, content: C) -> bool:
+    def may_appear(self, content: Content) -> bool:
         """Whether what makes it one of this node may come without an event."""
 
-    async def create(self, content: C, driver: DriverInfo) -> M:
-        """Make its snapshot. Idempotent. Raises CsiError; as NOTHING_MADE for what is not asked of the driver."""
+    async def create(self, content: Content, driver: DriverInfo) -> M:
+        """Make its snapshot. Idempotent. Raises CsiError; InvalidError, NotFoundError: the driver was not asked."""
 
-    async def find(self, content: C, driver: DriverInfo) -> M:
+    async def find(self, content: Content, driver: DriverInfo) -> M:
         """Find its snapshot, which was there before. Raises as create()."""
 
     def status_of(self, made: M, now: float) -> dict[str, Any]:
         """The content's status with a snapshot. now: seconds since the epoch."""
 
-    async def undo(self, content: C, driver: DriverInfo, made: M) -> None:
+    async def undo(self, content: Content, driver: DriverInfo, made: M) -> None:
         """Delete a snapshot whose content went while it was made: nothing names it any more. Raises CsiError."""
 
     def retry(self, failure: CsiError) -> float | None:
         """Seconds until a creation that failed is repeated, None for the back-off."""
 
-    async def delete(self, content: C, driver: DriverInfo) -> None:
+    async def delete(self, content: Content, driver: DriverInfo) -> None:
         """Delete what the content has, unless another content has it too. Raises CsiError, InUseError."""
 
 
-class ContentLoop(Reconciler[str], Generic[C, M]):
+class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
     """Loop over the contents of this node, and over those that have no node yet. Keys are their names.
 
     Ignored: changes of status, also by our own writes; a driver that refused is asked again by the back-off.
     """
 
-    def __init__(self, name: str, node: NodeContext, informers: Informers, calls: ContentCalls[C, M]) -> None:
+    def __init__(
+        self,
+        name: str,
+        node: NodeContext,
+        informers: Informers,
+        calls: ContentCalls[C, M],
+        refusals: Refusals[S, C, K],
+        shape: SnapshotShape[S, C, K],
+    ) -> None:
         super().__init__(name, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX))
         self._node, self._client, self._informers = node, node.client, informers
         self._calls: ContentCalls[C, M] = calls
-        self._requests: Requests[C] = calls.requests
-        self._kind: Kind[C] = calls.requests.contents
+        self._shape: SnapshotShape[S, C, K] = shape
+        self._kind: Kind[C] = shape.contents
         self._own: Informer[C] = informers.of(self._kind, labels=f"{MANAGED_BY}={node.scope.label}", optional=True)
         self._unowned: Cache[C] | None = None
-        self._refusals: Refusals[C] = calls.refusals
+        self._refusals: Refusals[S, C, K] = refusals
         self._abandoned = Abandoned(node)
         self.watch(self._own, self._changed)
         node.volumes.add_index(BY_HANDLE, handle_of)
@@ -129,7 +131,7 @@ class ContentLoop(Reconciler[str], Generic[C, M]):
         await super().run()
 
     def _sources_of(self, content: C) -> Iterable[str]:
-        return [f"{content.spec.driver} {handle}" for handle in self._requests.source(content)]
+        return [f"{content.spec.driver} {handle}" for handle in self._shape.handles(content)]
 
     def _changed(self, old: C | None, new: C | None) -> Iterable[str]:
         if new is None:
@@ -137,10 +139,29 @@ class ContentLoop(Reconciler[str], Generic[C, M]):
                 self._refusals.forget(old.key)
                 self._abandoned.forget(old.key)
             return ()
-        calls = self._calls
-        if not calls.is_due(new) or (old is not None and calls.shape(old) == calls.shape(new)):
+        if not self._is_due(new) or (old is not None and self._seen_of(old) == self._seen_of(new)):
             return ()
         return (new.key,)
+
+    def _is_due(self, content: C) -> bool:
+        """Whether there is something to do, as far as the content tells."""
+        shape, meta = self._shape, content.metadata
+        has_finalizer = shape.content_finalizer in meta.finalizers
+        if meta.deleting:
+            return has_finalizer
+        if MANAGED_BY not in meta.labels:
+            return True
+        if shape.is_member(content) and not shape.recorded(content):  # its controller writes that first
+            return False
+        return not content.status.ready_to_use and (has_finalizer or shape.is_given(content))
+
+    def _seen_of(self, content: C) -> object:
+        """What a change must differ in to be looked at; our own writes do not."""
+        shape, meta = self._shape, content.metadata
+        notes = meta.annotations.get(shape.being_deleted), meta.annotations.get(shape.secret[0])
+        ready = bool(content.status.ready_to_use)  # not "false instead of nothing", which is our own write
+        handle = shape.recorded(content) if shape.is_member(content) else ""
+        return meta.uid, meta.deleting, shape.content_finalizer in meta.finalizers, notes, content.spec, ready, handle
 
     def _volume_added(self, old: PersistentVolume | None, new: PersistentVolume | None) -> Iterable[str]:
         """Look at contents without a node: the volume may be the source of one, or the last that it lacks."""
@@ -150,7 +171,7 @@ class ContentLoop(Reconciler[str], Generic[C, M]):
 
     def _look_at_all(self) -> None:
         for content in (*self._own.cache, *(self._unowned or ())):
-            if self._calls.is_due(content):
+            if self._is_due(content):
                 self.enqueue(content.key)
 
     def _wake_full(self) -> None:
@@ -163,7 +184,7 @@ class ContentLoop(Reconciler[str], Generic[C, M]):
         if content is None:
             return await self._take(key)
         driver = self._node.drivers.get(content.spec.driver)
-        if driver is None or not self._calls.is_due(content):
+        if driver is None or not self._is_due(content):
             return None
         if content.metadata.deleting:
             return await self._delete(content, driver)
@@ -177,7 +198,7 @@ class ContentLoop(Reconciler[str], Generic[C, M]):
             return None
         meta = content.metadata
         if not await self._calls.is_here(content, driver):
-            if not meta.deleting or self._requests.recorded(content):
+            if not meta.deleting or self._shape.recorded(content):
                 return RETRY_MAX if self._calls.may_appear(content) else None
             if wait := self._abandoned.left(content):
                 return wait
@@ -187,23 +208,37 @@ class ContentLoop(Reconciler[str], Generic[C, M]):
         return None
 
     async def _make_ready(self, content: C, driver: DriverInfo) -> float | None:
-        calls, is_new = self._calls, self._calls.is_to_make(content)
+        calls, shape = self._calls, self._shape
+        is_new = bool(shape.handles(content)) and not shape.is_member(content)
         if await self._refusals.is_full(content, driver):
             return None
         try:
+            self._check(content, driver, is_new=is_new)
             made = await (calls.create(content, driver) if is_new else calls.find(content, driver))
         except (CsiError, *NOTHING_MADE) as failure:
             return await self._refused(content, driver, failure)
         self._refusals.forget(content.key)
         if is_new:
+            log.info("%s made content=%s snapshot=%s driver=%s", shape.word, content.key, made.id, driver.name)
             self._node.readings.want(driver.name)  # before it is reported: others may ask for that capacity now
         if not await self._write(content, calls.status_of(made, self._node.clock.time())):
             if is_new:
                 await calls.undo(content, driver, made)
             return None
         if not made.ready:
-            raise UnavailableError(f"{self._requests.what} {made.id} of content {content.key} is not ready yet")
+            raise UnavailableError(f"{shape.word} {made.id} of content {content.key} is not ready yet")
         return None
+
+    def _check(self, content: C, driver: DriverInfo, *, is_new: bool) -> None:
+        """Raises UnsupportedError, InvalidError for what is not asked of the driver."""
+        shape, secret = self._shape, self._shape.secret[0]
+        if not self._calls.is_offered(driver):
+            raise UnsupportedError(f"driver {driver.name} on node {self._node.scope.node} offers no {shape.word}s")
+        if driver.default_pool and secret in content.metadata.annotations:
+            raise InvalidError(f"annotation {secret}: driver {driver.name} uses no secrets; remove it")
+        if is_new and not shape.ref(content).uid:
+            user = shape.snapshots.kind
+            raise InvalidError(f"spec.{shape.field('Ref')} has no uid: let a {user} make the content")
 
     async def _refused(self, content: C, driver: DriverInfo, failure: TonnageError) -> float | None:
         try:
@@ -225,8 +260,7 @@ class ContentLoop(Reconciler[str], Generic[C, M]):
 
     async def _delete(self, content: C, driver: DriverInfo) -> float | None:
         """Delete the snapshot if the policy says so, then take the finalizer off."""
-        requests: Requests[C] = self._requests
-        if not await is_released(self._client, requests, content):
+        if not await is_released(self._client, self._shape, content):
             return LOOK_EVERY
         now = await find(self._client, self._kind, content.metadata.name)  # live: this destroys data of a user
         if now is None or now.metadata.uid != content.metadata.uid or not now.metadata.deleting:
@@ -240,5 +274,5 @@ class ContentLoop(Reconciler[str], Generic[C, M]):
                 self._refusals.not_deleted(now, failure)
                 raise
         with suppress(ApiNotFoundError, ApiConflictError):
-            await change(self._client, self._kind, now, without(requests.finalizer))
+            await change(self._client, self._kind, now, without(self._shape.content_finalizer))
         return None

@@ -13,33 +13,28 @@ from typing import Any
 
 from tonnage.aio.clock import rfc3339
 from tonnage.api.group_snapshot import (
-    GROUP_BEING_DELETED,
-    GROUP_CONTENT_BOUND,
     GROUP_HANDLE,
-    GROUP_SECRET_NAME,
-    GROUP_SECRET_NAMESPACE,
+    VolumeGroupSnapshot,
+    VolumeGroupSnapshotClass,
     VolumeGroupSnapshotContent,
     group_name,
 )
-from tonnage.api.kinds import GROUP_CLASSES, GROUP_CONTENTS, GROUP_SNAPSHOTS, SNAPSHOT_CONTENTS
+from tonnage.api.kinds import GROUP_CONTENTS, SNAPSHOT_CONTENTS
 from tonnage.api.snapshot import MANAGED_BY
 from tonnage.claims.node_scope import DriverInfo
+from tonnage.claims.snapshot_shape import GROUP
 from tonnage.csi.client import types
 from tonnage.csi.driver.driver import id_of
 from tonnage.csi.driver.group_members import member_name
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import (
-    InvalidError,
-    UnsupportedError,
-)
 from tonnage.kube.informer import Informers
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.snapshots.contents import ContentLoop
 from tonnage.node.snapshots.shared import (
-    NOTHING_MADE,
     RETRY_MAX,
+    FailureReasons,
     Refusals,
-    Requests,
+    found_made,
     has_volume,
     parameters_of,
     pool_of,
@@ -48,54 +43,28 @@ from tonnage.node.snapshots.shared import (
 
 log = logging.getLogger(__name__)
 _NAMED_BY_UID = re.compile(r"groupsnapshot-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-_SECRET = (GROUP_SECRET_NAME, GROUP_SECRET_NAMESPACE)
-_REQUESTS = Requests(
-    GROUP_CONTENTS,
-    GROUP_SNAPSHOTS,
-    what="group snapshot",
-    not_made="GroupSnapshotCreationFailed",
-    not_deleted="GroupSnapshotDeleteError",
-    finalizer=GROUP_CONTENT_BOUND,
-    being_deleted=GROUP_BEING_DELETED,
-    reference=lambda content: content.spec.volume_group_snapshot_ref,
-    source=lambda content: content.spec.source.volume_handles,
-    recorded=lambda content: content.status.volume_group_snapshot_handle,
-)
+_REASONS = FailureReasons(not_made="GroupSnapshotCreationFailed", not_deleted="GroupSnapshotDeleteError")
+Loop = ContentLoop[VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotClass, types.ListedGroup]
 
 
-def group_snapshotter(
-    node: NodeContext, informers: Informers
-) -> ContentLoop[VolumeGroupSnapshotContent, types.ListedGroup]:
+def group_snapshotter(node: NodeContext, informers: Informers) -> Loop:
     """Return the loop over VolumeGroupSnapshotContents of a node."""
-    return ContentLoop("group_snapshots", node, informers, _GroupSnapshots(node))
+    refusals = Refusals(node, GROUP, _REASONS)
+    return ContentLoop("group_snapshots", node, informers, _GroupSnapshots(node, refusals), refusals, GROUP)
 
 
 class _GroupSnapshots:
     """ContentCalls of groups."""
 
-    requests = _REQUESTS
+    def __init__(
+        self,
+        node: NodeContext,
+        refusals: Refusals[VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotClass],
+    ) -> None:
+        self._node, self._client, self._refusals = node, node.client, refusals
 
-    def __init__(self, node: NodeContext) -> None:
-        self._node, self._client = node, node.client
-        self.refusals = Refusals(node, _REQUESTS)
-
-    def is_due(self, content: VolumeGroupSnapshotContent) -> bool:
-        has_finalizer = GROUP_CONTENT_BOUND in content.metadata.finalizers
-        if content.metadata.deleting:
-            return has_finalizer
-        if MANAGED_BY not in content.metadata.labels:
-            return True
-        existing = content.spec.source.group_snapshot_handles is not None
-        return not content.status.ready_to_use and (has_finalizer or existing)
-
-    def shape(self, content: VolumeGroupSnapshotContent) -> object:
-        meta = content.metadata
-        notes = meta.annotations.get(GROUP_BEING_DELETED), meta.annotations.get(GROUP_SECRET_NAME)
-        ready = bool(content.status.ready_to_use)  # not "false instead of nothing", which is our own write
-        return meta.uid, meta.deleting, GROUP_CONTENT_BOUND in meta.finalizers, notes, content.spec, ready
-
-    def is_to_make(self, content: VolumeGroupSnapshotContent) -> bool:
-        return bool(content.spec.source.volume_handles)
+    def is_offered(self, driver: DriverInfo) -> bool:
+        return types.GROUP_CONTROLLER_SERVICE in driver.plugin
 
     def may_appear(self, content: VolumeGroupSnapshotContent) -> bool:
         """A group that is to be found may be imported."""
@@ -143,14 +112,13 @@ class _GroupSnapshots:
             return
         others = ", ".join(handle for handle in handles if handle not in found)
         text = f"volumes {', '.join(found)} are on node {self._node.scope.node}, {others} are not"
-        self.refusals.tell(
-            content, _REQUESTS.not_made, self.refusals.sentence(f"{text}: a group is of one node"), "apart"
-        )
+        said = self._refusals.sentence(f"{text}: a group is of one node")
+        self._refusals.tell(content, _REASONS.not_made, said, "apart")
 
     async def _has_group(self, content: VolumeGroupSnapshotContent, driver: DriverInfo) -> bool:
         """Whether the driver has an existing group. Only names after a uid are unique among nodes."""
         given = content.spec.source.group_snapshot_handles
-        if given is None or not _NAMED_BY_UID.fullmatch(content.handle) or not _is_offered(driver):
+        if given is None or not _NAMED_BY_UID.fullmatch(content.handle) or not self.is_offered(driver):
             return False
         try:
             await driver.client.get_group_snapshot(content.handle, given.volume_snapshot_handles)
@@ -163,39 +131,15 @@ class _GroupSnapshots:
     # Made, or found
 
     async def create(self, content: VolumeGroupSnapshotContent, driver: DriverInfo) -> types.ListedGroup:
-        """Call CreateVolumeGroupSnapshot. Raises CsiError, InvalidError, NotFoundError, UnsupportedError."""
-        uid = content.spec.volume_group_snapshot_ref.uid
-        self._check(content, driver)
-        if not uid:
-            why = "spec.volumeGroupSnapshotRef has no uid: let a VolumeGroupSnapshot make the content"
-            raise InvalidError(why)
-        made = await self._call_create(content, driver)
-        log.info("group snapshot made content=%s group=%s driver=%s", content.key, made.id, driver.name)
-        return made
-
-    async def _call_create(self, content: VolumeGroupSnapshotContent, driver: DriverInfo) -> types.ListedGroup:
-        name = content.spec.volume_group_snapshot_class_name
         return await driver.client.create_group_snapshot(
             group_name(content.spec.volume_group_snapshot_ref.uid),
             content.spec.source.volume_handles,
-            parameters=await parameters_of(self._client, GROUP_CLASSES, name, driver),
-            secrets=await self._secrets(content, driver),
+            parameters=await parameters_of(self._client, GROUP, content, driver),
+            secrets=await secrets_of(self._client, GROUP, content, driver),
         )
 
     async def find(self, content: VolumeGroupSnapshotContent, driver: DriverInfo) -> types.ListedGroup:
-        """Find a pre-provisioned group. Raises as create()."""
-        self._check(content, driver)
         return await driver.client.get_group_snapshot(content.handle, content.snapshot_handles)
-
-    def _check(self, content: VolumeGroupSnapshotContent, driver: DriverInfo) -> None:
-        """Raises UnsupportedError, InvalidError."""
-        if not _is_offered(driver):
-            raise UnsupportedError(f"driver {driver.name} on node {self._node.scope.node} offers no group snapshots")
-        if driver.default_pool and GROUP_SECRET_NAME in content.metadata.annotations:
-            raise InvalidError(f"annotation {GROUP_SECRET_NAME}: driver {driver.name} uses no secrets; remove it")
-
-    async def _secrets(self, content: VolumeGroupSnapshotContent, driver: DriverInfo) -> dict[str, str]:
-        return await secrets_of(self._client, content.metadata.annotations, driver, _SECRET)
 
     async def undo(self, content: VolumeGroupSnapshotContent, driver: DriverInfo, made: types.ListedGroup) -> None:
         ids = [one.id for one in made.snapshots]
@@ -205,7 +149,7 @@ class _GroupSnapshots:
     # Deletion
 
     async def delete(self, content: VolumeGroupSnapshotContent, driver: DriverInfo) -> None:
-        if not _is_offered(driver):
+        if not self.is_offered(driver):
             return
         handle, ids = content.handle, content.snapshot_handles
         if not handle:
@@ -220,7 +164,7 @@ class _GroupSnapshots:
     async def _delete_group(
         self, content: VolumeGroupSnapshotContent, driver: DriverInfo, handle: str, ids: list[str]
     ) -> None:
-        secrets = await self._secrets(content, driver)
+        secrets = await secrets_of(self._client, GROUP, content, driver)
         await self._node.deletions.delete_snapshots(driver, handle, content, secrets, members=ids)
         self._node.readings.want(driver.name, freed=True)
 
@@ -235,15 +179,8 @@ class _GroupSnapshots:
         if driver.default_pool:
             group = group_name(uid)
             return group, [id_of(pool_of(one), member_name(group, one)) for one in content.spec.source.volume_handles]
-        try:
-            made = await self._call_create(content, driver)
-        except NOTHING_MADE:
-            return "", []
-        except CsiError as failure:
-            if not failure.final:
-                raise
-            return "", []
-        return made.id, [one.id for one in made.snapshots]
+        made = await found_made(self.create(content, driver))
+        return (made.id, [one.id for one in made.snapshots]) if made is not None else ("", [])
 
     async def _other_user(self, content: VolumeGroupSnapshotContent, handle: str, ids: list[str]) -> str:
         """The name of another content of this node that is to keep the group or one of its snapshots, "" for none.
@@ -264,7 +201,3 @@ class _GroupSnapshots:
                 if same and not goes:
                     return one.key
         return ""
-
-
-def _is_offered(driver: DriverInfo) -> bool:
-    return types.GROUP_CONTROLLER_SERVICE in driver.plugin

@@ -1,7 +1,6 @@
 """What single and group snapshots share beyond their loop: classes, Secrets, refusals, contents that no node owns.
 
-Both kinds of content have the same labels and the same life; Requests says what differs. A driver that has no capacity
-is asked again when a pool has more free bytes, not by a timer.
+A driver that has no capacity is asked again when a pool has more free bytes, not by a timer.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from zlib import crc32
 from tonnage.aio.clock import rfc3339
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
-from tonnage.api.group_snapshot import VolumeGroupSnapshotClass, VolumeGroupSnapshotContent
-from tonnage.api.kinds import Kind
+from tonnage.api.group_snapshot import VolumeGroupSnapshotContent
 from tonnage.api.meta import ObjectReference
 from tonnage.api.quantity import from_bytes
-from tonnage.api.snapshot import VolumeSnapshotClass, VolumeSnapshotContent
+from tonnage.api.snapshot import VolumeSnapshotContent
 from tonnage.claims.bind import find
 from tonnage.claims.node_scope import DriverInfo
 from tonnage.claims.provisioning import SecretRef, read_secret, release_after
+from tonnage.claims.snapshot_shape import C, K, S, SnapshotShape
 from tonnage.csi.client import types
 from tonnage.csi.errors import Code, CsiError, label_of
 from tonnage.errors import ApiNotFoundError, InvalidError, NotFoundError, TonnageError, UnsupportedError
@@ -44,38 +43,28 @@ _SECRET_KEYS = frozenset(
 )
 _OURS = frozenset({names.ON_NODE_GONE})
 """Parameters of a class that are for the controller, not for the driver."""
-S = TypeVar("S", VolumeSnapshotClass, VolumeGroupSnapshotClass)
-C = TypeVar("C", VolumeSnapshotContent, VolumeGroupSnapshotContent)
+M = TypeVar("M")
 
 
 @dataclass(frozen=True)
-class Requests(Generic[C]):
-    """A kind of content.
+class FailureReasons:
+    """Reasons of Events about snapshots of one shape."""
 
-    user: what it is made for. source: handles of the volumes that it is to be made of. recorded: handle in its status,
-    "" for none. not_made, not_deleted: reasons of Events. what: of messages.
-    """
-
-    contents: Kind[C]
-    user: Kind[Any]
-    what: str
     not_made: str
     not_deleted: str
-    finalizer: str
-    being_deleted: str
-    reference: Callable[[C], ObjectReference]
-    source: Callable[[C], Sequence[str]]
-    recorded: Callable[[C], str]
 
 
-async def parameters_of(client: Client, kind: Kind[S], name: str, driver: DriverInfo) -> dict[str, str]:
-    """The parameters of a class, for the driver. Raises InvalidError, NotFoundError."""
-    found = await find(client, kind, name) if name else None
+async def parameters_of(
+    client: Client, shape: SnapshotShape[S, C, K], content: C, driver: DriverInfo
+) -> dict[str, str]:
+    """The parameters of a content's class, for the driver. Raises InvalidError, NotFoundError."""
+    name, kind = shape.class_of(content), shape.classes.kind
+    found = await find(client, shape.classes, name) if name else None
     if found is None:
         if name and not driver.default_pool:  # ours takes no parameters, so none are missed
-            raise NotFoundError(f"there is no {kind.kind} {name!r}: make it again")
+            raise NotFoundError(f"there is no {kind} {name!r}: make it again")
         return {}
-    where = f"{kind.kind} {name}"
+    where = f"{kind} {name}"
     if found.driver != driver.name:
         raise InvalidError(f"{where} is of driver {found.driver}, the volume of driver {driver.name}")
     for key in sorted(found.parameters):
@@ -89,17 +78,28 @@ async def parameters_of(client: Client, kind: Kind[S], name: str, driver: Driver
     return {key: value for key, value in found.parameters.items() if key not in _SECRET_KEYS | _OURS}
 
 
-async def secrets_of(
-    client: Client, notes: Mapping[str, str], driver: DriverInfo, keys: tuple[str, str]
-) -> dict[str, str]:
-    """The Secret that a content's annotations name, under these keys. Raises NotFoundError."""
-    if driver.default_pool or keys[0] not in notes:
+async def secrets_of(client: Client, shape: SnapshotShape[S, C, K], content: C, driver: DriverInfo) -> dict[str, str]:
+    """The Secret that a content's annotations name. Raises NotFoundError."""
+    notes, (name, namespace) = content.metadata.annotations, shape.secret
+    if driver.default_pool or name not in notes:
         return {}
-    ref = SecretRef(notes[keys[0]], notes.get(keys[1], ""))
+    ref = SecretRef(notes[name], notes.get(namespace, ""))
     try:
         return await read_secret(client, ref)
     except ApiNotFoundError:
         raise NotFoundError(f"there is no Secret {ref.namespace}/{ref.name}: make it again") from None
+
+
+async def found_made(call: Awaitable[M]) -> M | None:
+    """The answer of a creation that is repeated to learn an id; None where nothing was made. Raises CsiError."""
+    try:
+        return await call
+    except NOTHING_MADE:
+        return None
+    except CsiError as failure:
+        if not failure.final:
+            raise
+        return None
 
 
 def handle_of(volume: PersistentVolume) -> Iterable[str]:
@@ -160,12 +160,12 @@ class Abandoned:
         self._due.pop(key, None)
 
 
-class Refusals(Generic[C]):
+class Refusals(Generic[S, C, K]):
     """What a driver refused: errors in the contents, Events, and who waits for free bytes."""
 
-    def __init__(self, node: NodeContext, requests: Requests[C]) -> None:
-        self._node = node
-        self._requests: Requests[C] = requests
+    def __init__(self, node: NodeContext, shape: SnapshotShape[S, C, K], reasons: FailureReasons) -> None:
+        self._node, self._reasons = node, reasons
+        self._shape: SnapshotShape[S, C, K] = shape
         self._full: dict[str, dict[str, int]] = {}  # contents without capacity, and the free bytes of each pool then
         self._reported: dict[str, str] = {}  # content -> kind of failure that an Event reported
 
@@ -183,7 +183,7 @@ class Refusals(Generic[C]):
         before = self._full.get(content.key)
         if before is None:
             return False
-        now = await self._free(driver, self._requests.source(content))
+        now = await self._free(driver, self._shape.handles(content))
         if not now or any(now[pool] > before.get(pool, 0) for pool in now):
             return False
         self._full[content.key] = now
@@ -200,7 +200,7 @@ class Refusals(Generic[C]):
         if code is Code.ABORTED:  # a call of the same name is under way
             raise failure
         text, after, was_full = str(failure), RETRY_MAX, content.key in self._full
-        if code is Code.RESOURCE_EXHAUSTED and self._requests.source(content):
+        if code is Code.RESOURCE_EXHAUSTED and self._shape.handles(content):
             text, free = await self._lack(content, driver, text)
             if free:
                 self._full[content.key] = free
@@ -208,7 +208,7 @@ class Refusals(Generic[C]):
         if is_new:  # of a full pool only the numbers differ
             error = {"message": text, "time": rfc3339(self._node.clock.time())}
             await write({"readyToUse": False, "error": error})
-        self.tell(content, self._requests.not_made, self.sentence(text), kind_of(failure))
+        self.tell(content, self._reasons.not_made, self.sentence(text), kind_of(failure))
         if content.key in self._full and code is Code.RESOURCE_EXHAUSTED:
             return None
         if isinstance(failure, NotFoundError):
@@ -219,16 +219,16 @@ class Refusals(Generic[C]):
 
     def not_deleted(self, content: C, failure: TonnageError) -> None:
         """Report why a snapshot was not deleted."""
-        text = f"Failed to delete {self._requests.what}: {failure}"
-        self.tell(content, self._requests.not_deleted, text, kind_of(failure))
+        text = f"Failed to delete {self._shape.word}: {failure}"
+        self.tell(content, self._reasons.not_deleted, text, kind_of(failure))
 
     def sentence(self, cause: str) -> str:
         """The text of an Event about a creation."""
-        return f"Failed to create {self._requests.what}: {cause}"
+        return f"Failed to create {self._shape.word}: {cause}"
 
     async def _lack(self, content: C, driver: DriverInfo, text: str) -> tuple[str, dict[str, int]]:
         """The text with numbers, and the free bytes of each pool; none where the driver does not tell them."""
-        handles = self._requests.source(content)
+        handles = self._shape.handles(content)
         free = await self._free(driver, handles)
         if not free or not driver.default_pool:
             return text, free
@@ -257,9 +257,9 @@ class Refusals(Generic[C]):
         if self._reported.get(content.key) == kind:
             return
         self._reported[content.key] = kind
-        ref, user = self._requests.reference(content), self._requests.user
+        ref, user = self._shape.ref(content), self._shape.snapshots
         once = hashlib.sha256(f"{content.metadata.uid}\0{kind}".encode()).hexdigest()[:16]
-        self._node.events.warning(refer(self._requests.contents, content), reason, text, once=once)
+        self._node.events.warning(refer(self._shape.contents, content), reason, text, once=once)
         if ref.name:
             about = ObjectReference(user.api_version, user.kind, ref.namespace, ref.name, ref.uid)
             self._node.events.warning(about, reason, text, once=once)
@@ -279,13 +279,13 @@ def _shortage(node: str, volumes: int, size: str, free: Mapping[str, int]) -> st
     return f"{text}: delete snapshots or volumes there"
 
 
-async def is_released(client: Client, requests: Requests[C], content: C, *, gone: bool = False) -> bool:
+async def is_released(client: Client, shape: SnapshotShape[S, C, K], content: C, *, gone: bool = False) -> bool:
     """Whether nothing needs the content: what it was made for is gone, being deleted, or never was.
 
     gone: being deleted is not enough, since a claim may still be made of it.
     """
-    ref = requests.reference(content)
-    if content.metadata.annotations.get(requests.being_deleted) == "yes" or not ref.uid:
+    ref = shape.ref(content)
+    if content.metadata.annotations.get(shape.being_deleted) == "yes" or not ref.uid:
         return True
-    found = await find(client, requests.user, ref.name, ref.namespace)
+    found = await find(client, shape.snapshots, ref.name, ref.namespace)
     return found is None or found.metadata.uid != ref.uid or (found.metadata.deleting and not gone)

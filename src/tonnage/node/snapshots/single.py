@@ -13,33 +13,26 @@ from typing import Any
 
 from tonnage.aio.tasks import SharedRead
 from tonnage.api.group_snapshot import is_member_content
-from tonnage.api.kinds import SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS
+from tonnage.api.kinds import SNAPSHOT_CONTENTS
 from tonnage.api.snapshot import (
-    BEING_DELETED,
-    CONTENT_BOUND,
     MANAGED_BY,
-    SECRET_NAME,
-    SECRET_NAMESPACE,
+    VolumeSnapshot,
+    VolumeSnapshotClass,
     VolumeSnapshotContent,
     snapshot_name,
 )
 from tonnage.claims.node_scope import DriverInfo
+from tonnage.claims.snapshot_shape import SINGLE
 from tonnage.csi.client import types
 from tonnage.csi.errors import CsiError
-from tonnage.errors import (
-    InUseError,
-    InvalidError,
-    NotFoundError,
-    UnavailableError,
-    UnsupportedError,
-)
+from tonnage.errors import InUseError, NotFoundError, UnavailableError
 from tonnage.kube.informer import Informers
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.snapshots.contents import ContentLoop
 from tonnage.node.snapshots.shared import (
-    NOTHING_MADE,
+    FailureReasons,
     Refusals,
-    Requests,
+    found_made,
     has_volume,
     is_released,
     parameters_of,
@@ -49,55 +42,24 @@ from tonnage.node.snapshots.shared import (
 
 log = logging.getLogger(__name__)
 _NAMED_BY_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-_SECRET = (SECRET_NAME, SECRET_NAMESPACE)
-_REQUESTS = Requests(
-    SNAPSHOT_CONTENTS,
-    SNAPSHOTS,
-    what="snapshot",
-    not_made="SnapshotCreationFailed",
-    not_deleted="SnapshotDeleteError",
-    finalizer=CONTENT_BOUND,
-    being_deleted=BEING_DELETED,
-    reference=lambda content: content.spec.volume_snapshot_ref,
-    source=lambda content: [content.spec.source.volume_handle] if content.spec.source.volume_handle else [],
-    recorded=lambda content: content.status.snapshot_handle,
-)
+_REASONS = FailureReasons(not_made="SnapshotCreationFailed", not_deleted="SnapshotDeleteError")
+Loop = ContentLoop[VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotClass, types.ListedSnapshot]
 
 
-def snapshotter(node: NodeContext, informers: Informers) -> ContentLoop[VolumeSnapshotContent, types.ListedSnapshot]:
+def snapshotter(node: NodeContext, informers: Informers) -> Loop:
     """Return the loop over VolumeSnapshotContents of a node."""
-    return ContentLoop("snapshots", node, informers, _Snapshots(node))
+    return ContentLoop("snapshots", node, informers, _Snapshots(node), Refusals(node, SINGLE, _REASONS), SINGLE)
 
 
 class _Snapshots:
     """ContentCalls of single snapshots."""
 
-    requests = _REQUESTS
-
     def __init__(self, node: NodeContext) -> None:
         self._node, self._client = node, node.client
-        self.refusals = Refusals(node, _REQUESTS)
         self._users = SharedRead(self._read_users)
 
-    def is_due(self, content: VolumeSnapshotContent) -> bool:
-        has_finalizer = CONTENT_BOUND in content.metadata.finalizers
-        if content.metadata.deleting:
-            return has_finalizer
-        if MANAGED_BY not in content.metadata.labels:
-            return True
-        if is_member_content(content) and not content.status.snapshot_handle:  # its controller writes that first
-            return False
-        return not content.status.ready_to_use and (has_finalizer or bool(content.spec.source.snapshot_handle))
-
-    def shape(self, content: VolumeSnapshotContent) -> object:
-        meta = content.metadata
-        notes = meta.annotations.get(BEING_DELETED), meta.annotations.get(SECRET_NAME)
-        ready = bool(content.status.ready_to_use)  # not "false instead of nothing", which is our own write
-        handle = content.status.snapshot_handle if is_member_content(content) else ""
-        return meta.uid, meta.deleting, CONTENT_BOUND in meta.finalizers, notes, content.spec, ready, handle
-
-    def is_to_make(self, content: VolumeSnapshotContent) -> bool:
-        return bool(content.spec.source.volume_handle) and not is_member_content(content)
+    def is_offered(self, driver: DriverInfo) -> bool:
+        return types.CREATE_DELETE_SNAPSHOT in driver.controller
 
     def may_appear(self, content: VolumeSnapshotContent) -> bool:
         """A snapshot may be imported, under a name that is unique among nodes."""
@@ -143,20 +105,16 @@ class _Snapshots:
     # Made, or found
 
     async def create(self, content: VolumeSnapshotContent, driver: DriverInfo) -> types.ListedSnapshot:
-        """Call CreateSnapshot. Raises CsiError; Invalid, NotFound, Unsupported for what is not asked of the driver."""
-        uid, source = content.spec.volume_snapshot_ref.uid, content.spec.source.volume_handle
-        self._check(content, driver)
-        if not uid:
-            raise InvalidError("spec.volumeSnapshotRef has no uid: let a VolumeSnapshot make the content")
-        parameters, secrets = await self._parameters(content, driver), await self._secrets(content, driver)
-        made = await driver.client.create_snapshot(snapshot_name(uid), source, parameters=parameters, secrets=secrets)
-        log.info("snapshot made content=%s snapshot=%s driver=%s", content.key, made.id, driver.name)
-        return made
+        return await driver.client.create_snapshot(
+            snapshot_name(content.spec.volume_snapshot_ref.uid),
+            content.spec.source.volume_handle,
+            parameters=await parameters_of(self._client, SINGLE, content, driver),
+            secrets=await secrets_of(self._client, SINGLE, content, driver),
+        )
 
     async def find(self, content: VolumeSnapshotContent, driver: DriverInfo) -> types.ListedSnapshot:
         """Find a pre-provisioned snapshot. Raises as create()."""
         handle = content.handle
-        self._check(content, driver)
         if types.LIST_SNAPSHOTS not in driver.controller:
             return types.ListedSnapshot(handle, "", 0, 0.0, ready=True)
         found = await driver.client.find_snapshot(handle)
@@ -165,24 +123,10 @@ class _Snapshots:
             raise NotFoundError(f"can not find snapshot for snapshotID {handle[:128]}: driver on node {node} has none")
         return found
 
-    def _check(self, content: VolumeSnapshotContent, driver: DriverInfo) -> None:
-        """Raises UnsupportedError, InvalidError."""
-        if types.CREATE_DELETE_SNAPSHOT not in driver.controller:
-            raise UnsupportedError(f"driver {driver.name} on node {self._node.scope.node} offers no snapshots")
-        if driver.default_pool and SECRET_NAME in content.metadata.annotations:
-            raise InvalidError(f"annotation {SECRET_NAME}: driver {driver.name} uses no secrets; remove it")
-
-    async def _parameters(self, content: VolumeSnapshotContent, driver: DriverInfo) -> dict[str, str]:
-        """The parameters of its class. Raises Invalid, NotFound."""
-        name = content.spec.volume_snapshot_class_name
-        return await parameters_of(self._client, SNAPSHOT_CLASSES, name, driver)
-
-    async def _secrets(self, content: VolumeSnapshotContent, driver: DriverInfo) -> dict[str, str]:
-        return await secrets_of(self._client, content.metadata.annotations, driver, _SECRET)
-
     async def undo(self, content: VolumeSnapshotContent, driver: DriverInfo, made: types.ListedSnapshot) -> None:
         if not await self._other_users(content, made.id):
-            await self._node.deletions.delete_snapshots(driver, made.id, content, await self._secrets(content, driver))
+            secrets = await secrets_of(self._client, SINGLE, content, driver)
+            await self._node.deletions.delete_snapshots(driver, made.id, content, secrets)
 
     # Deletion
 
@@ -194,9 +138,9 @@ class _Snapshots:
         """
         if is_member_content(content):
             return
-        secrets = await self._secrets(content, driver)
-        handle = content.status.snapshot_handle or await self._unrecorded(content, driver, secrets)
-        if not handle or types.CREATE_DELETE_SNAPSHOT not in driver.controller:
+        secrets = await secrets_of(self._client, SINGLE, content, driver)
+        handle = content.status.snapshot_handle or await self._unrecorded(content, driver)
+        if not handle or not self.is_offered(driver):
             return
         others = await self._other_users(content, handle)
         if others and content.spec.volume_snapshot_ref.uid:
@@ -204,14 +148,14 @@ class _Snapshots:
             return
         for other in others:
             user = other.spec.volume_snapshot_ref
-            if not user.uid or not await is_released(self._client, _REQUESTS, other, gone=True):
+            if not user.uid or not await is_released(self._client, SINGLE, other, gone=True):
                 raise InUseError(
                     f"snapshot {handle} is also that of VolumeSnapshot {user.namespace}/{user.name}; delete that first"
                 )
         await self._node.deletions.delete_snapshots(driver, handle, content, secrets)
         self._node.readings.want(driver.name, freed=True)
 
-    async def _unrecorded(self, content: VolumeSnapshotContent, driver: DriverInfo, secrets: dict[str, str]) -> str:
+    async def _unrecorded(self, content: VolumeSnapshotContent, driver: DriverInfo) -> str:
         """The id of a snapshot that may be there without being reported, "" for none.
 
         A pre-provisioned one has its id in the content, which tells the node only where it is named by uid. Of those
@@ -232,17 +176,8 @@ class _Snapshots:
             if self._has_volume(content, driver):
                 raise UnavailableError(f"pool {pool_of(source)} of content {content.key} is not served now")
             return ""
-        try:
-            parameters = await self._parameters(content, driver)
-            return (
-                await driver.client.create_snapshot(snapshot_name(uid), source, parameters=parameters, secrets=secrets)
-            ).id
-        except NOTHING_MADE:
-            return ""
-        except CsiError as failure:
-            if not failure.final:
-                raise
-            return ""
+        made = await found_made(self.create(content, driver))
+        return made.id if made is not None else ""
 
     async def _other_users(self, content: VolumeSnapshotContent, handle: str) -> list[VolumeSnapshotContent]:
         """The other contents of this node that have the snapshot and are to keep it.
@@ -254,7 +189,7 @@ class _Snapshots:
             if other.metadata.uid == content.metadata.uid or other.spec.driver != content.spec.driver:
                 continue
             goes = other.metadata.deleting and other.spec.deletion_policy == "Delete"
-            if not goes or not await is_released(self._client, _REQUESTS, other):
+            if not goes or not await is_released(self._client, SINGLE, other):
                 found.append(other)
         return found
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from tonnage.api.quantity import from_bytes
 from tonnage.errors import DoesNotFitError, ExhaustedError, OutOfRangeError
@@ -140,10 +141,26 @@ def _reserved(capacity: Capacity, reserve: Reserve) -> str:
     return f"{from_bytes(capacity.used)} of {from_bytes(capacity.total + reserve.ever)} reserved"
 
 
+class DiskTrash(Protocol):
+    """The trash of an open pool, which others on its disk evict when they need its bytes. Not thread-safe."""
+
+    name: str
+    """The pool's."""
+    kind: str
+
+    def evictable(self, *, spare: bool) -> Sequence[VolumeRecord]:
+        """What may be evicted. spare: what is being restored stays."""
+
+    async def evict(self, name: str) -> None:
+        """Delete trash for good; one that was restored or is unknown stays as it is."""
+
+
 class SharedDisk:
     """One disk and the files on it that may still grow, with the maximum length of each."""
 
     def __init__(self, path: Path) -> None:
+        self.trash: set[DiskTrash] = set()
+        """The trash of open pools there, which they add and remove."""
         self._path = path
         self._lock = threading.Lock()
         self._reserved: dict[Path, tuple[int, Callable[[Path], int]]] = {}
@@ -347,7 +364,7 @@ def _allocated(path: Path) -> int:
 
 
 class Disks:
-    """All disks of one process."""
+    """The disks under some pools. What makes pools that may share a disk makes one, and hands it to each."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -360,7 +377,3 @@ class Disks:
             disk = self._disks.setdefault(number, SharedDisk(path))
             disk.move(path)
             return disk
-
-
-SHARED_DISKS = Disks()
-"""The account of this process; tests bring their own."""

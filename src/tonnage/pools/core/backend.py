@@ -16,7 +16,16 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tonnage.api.quantity import from_bytes
-from tonnage.errors import InvalidError, NotFoundError, OutOfRangeError, UnavailableError, UnsupportedError, host_errors
+from tonnage.errors import (
+    ExhaustedError,
+    InvalidError,
+    NotFoundError,
+    OutOfRangeError,
+    UnavailableError,
+    UnsupportedError,
+    host_errors,
+)
+from tonnage.pools.base import reservation
 from tonnage.pools.base.contract import (
     Capacity,
     Erasure,
@@ -32,13 +41,15 @@ from tonnage.pools.base.contract import (
     check_name,
     unsupported,
 )
-from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, check_refused, check_shared
+from tonnage.pools.base.parameters import MKFS_OPTIONS, SOURCE, check_refused, check_shared, reserve_of
 from tonnage.pools.base.record import Records, VolumeRecord
-from tonnage.pools.base.reservation import HUGE, LARGEST
+from tonnage.pools.base.reservation import HUGE, LARGEST, SharedDisk
 from tonnage.pools.core.wipe import EraseRecords
 from tonnage.pools.fs import shutdown
 from tonnage.pools.fs.formats import Format, form_of
 from tonnage.pools.fs.online import Freeze
+
+NO_CAPACITY = Capacity(0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -215,6 +226,8 @@ class Backend(ABC):
 
     name: str = ""
     """The pool's name, the prefix of its volumes' ids; set by the pool."""
+    inline: int = 0
+    """Inline capacity: bytes that only inline volumes can use. Set from the pool's description."""
     features: Features
     records: Records
     """The volumes; complete while the back end is open."""
@@ -347,8 +360,8 @@ class Backend(ABC):
         """Write a volume's record, which commits the change. Raises ExhaustedError."""
 
     @property
-    def disk(self) -> object:
-        """What the pool shares free bytes with other pools of, None for nothing."""
+    def disk(self) -> SharedDisk | None:
+        """The disk whose free bytes it shares with other pools, None for none."""
         return None
 
     def trash_fault(self) -> str:
@@ -488,6 +501,22 @@ class Backend(ABC):
         if (found := self.find_snapshot(name)) is None:
             raise NotFoundError(f"pool {self.name!r} has no snapshot {name[:128]!r}")
         return found
+
+    def reserve(self, parameters: Mapping[str, str], *, inline: bool = False) -> reservation.Reserve:
+        """What a new volume of a class leaves free. inline: it is an inline volume."""
+        records = list(self.records.volumes.values())  # at once: other threads make volumes meanwhile
+        return reservation.reserve(self.inline, records, of_class=reserve_of(parameters), inline=inline)
+
+    def left(
+        self, reserve: reservation.Reserve, fstype: str, parameters: Mapping[str, str], *, block: bool
+    ) -> Capacity:
+        """The capacity for volumes of a class, less what they leave free."""
+        return reservation.left(self.capacity(fstype, parameters, block=block), reserve, step=self.features.step)
+
+    def check_evicted(self, size: int, capacity: Capacity, reserve: reservation.Reserve) -> None:
+        """Raises ExhaustedError while trash has bytes that a new volume needs."""
+        if capacity.trash and size > capacity.free + reserve.now - capacity.trash:
+            raise ExhaustedError(f"pool {self.name!r}: trash has the bytes")
 
     def origin(self, source: VolumeOrigin) -> VolumeRecord:
         """The source of a new volume. Raises NotFoundError."""

@@ -26,7 +26,6 @@ from tonnage.errors import (
 from tonnage.pools.base.contract import Snapshot, SnapshotRequest, Stillness
 from tonnage.pools.base.record import VolumeRecord
 from tonnage.pools.base.threads import Threads
-from tonnage.pools.core import trash
 from tonnage.pools.core.moment import Moment
 from tonnage.pools.core.pool import Pool
 
@@ -62,63 +61,78 @@ async def take(
     completed: what the owner record of the first gets when all were taken in time. Without it the snapshots are no
     group: a kill may leave some, or some that were taken too late.
 
-    Raises as Pool.create_snapshot, AlreadyExistsError when one of them exists, PreconditionError for volumes that
+    Raises as PoolSnapshots.create, AlreadyExistsError when one of them exists, PreconditionError for volumes that
     cannot be held still together, HostError when they had to be frozen for longer than `seconds`.
     """
     for member in members:
         await _check_new(member)
     while True:
         try:
-            await _take_or_delete(members, completed or {}, seconds)
+            await _take(members, completed or {}, seconds)
             break
         except DoesNotFitError:
             raise
         except ExhaustedError:  # a snapshot may take more than it reserves
             if not await _make_way(members):
                 raise
-    return [await member.pool.get_snapshot(member.wanted.name) for member in members]
-
-
-async def _take_or_delete(members: Sequence[MemberRequest], completed: Mapping[str, str], seconds: float) -> None:
-    try:
-        await _take(members, completed, seconds)
-    except BaseException:
-        for member in members:
-            with suppress(TonnageError):  # the caller finds and deletes what stays
-                await member.pool.delete_snapshot(member.wanted.name)
-        raise
+    return [await member.pool.snapshots.get(member.wanted.name) for member in members]
 
 
 async def _make_way(members: Sequence[MemberRequest]) -> bool:
     """Delete the oldest trash of one of the pools; whether there was any."""
     for member in {member.pool.name: member for member in members}.values():
         backend = member.pool.backend
-        if await trash.evict_oldest(member.pool, backend.part_of(backend.record(member.wanted.volume))):
+        if await member.pool.trash.evict_oldest(backend.part_of(backend.record(member.wanted.volume))):
             return True
     return False
 
 
 async def _check_new(member: MemberRequest) -> None:
     with suppress(NotFoundError):
-        found = await member.pool.get_snapshot(member.wanted.name)
+        found = await member.pool.snapshots.get(member.wanted.name)
         raise AlreadyExistsError(f"snapshot {found.name} exists and is of volume {found.volume}")
 
 
 async def _take(members: Sequence[MemberRequest], completed: Mapping[str, str], seconds: float) -> None:
-    pools = {member.pool.name: member.pool for member in members}
+    pools = [pool for _, pool in sorted({member.pool.name: member.pool for member in members}.items())]
+    for pool in pools:
+        pool.work.check_stuck()
+    work = _take_held(pools, members, completed, seconds)
+    for pool in pools:  # the disk of any may hang
+        work = pool.work.watched(work)
+    await work
+
+
+async def _take_held(
+    pools: Sequence[Pool], members: Sequence[MemberRequest], completed: Mapping[str, str], seconds: float
+) -> None:
     async with AsyncExitStack() as held:
-        for _, pool in sorted(pools.items()):
-            await held.enter_async_context(pool.hold(_of(pool, members)))
-        if all(pool.backend.is_instant for pool in pools.values()):
-            _take_now(members, completed, seconds)
-        else:
-            threads = Threads("group", 1)
-            try:
-                await threads.run(_take_now, members, completed, seconds)
-            finally:
-                threads.close()
-        for pool in pools.values():
-            await pool.commit()
+        for pool in pools:
+            await held.enter_async_context(pool.snapshots.hold(_of(pool, members)))
+        for member in members:
+            await _check_new(member)
+        try:
+            await _take_and_commit(pools, members, completed, seconds)
+        except BaseException:
+            for member in members:  # still held: a caller that has given up may have repeated the call
+                with suppress(TonnageError):  # the caller finds and deletes what stays
+                    await member.pool.snapshots.delete_held(member.wanted.name)
+            raise
+
+
+async def _take_and_commit(
+    pools: Sequence[Pool], members: Sequence[MemberRequest], completed: Mapping[str, str], seconds: float
+) -> None:
+    if all(pool.backend.is_instant for pool in pools):
+        _take_now(members, completed, seconds)
+    else:
+        threads = Threads("group", 1)
+        try:
+            await threads.run(_take_now, members, completed, seconds)
+        finally:
+            threads.close()
+    for pool in pools:
+        await pool.work.commit()
 
 
 def _of(pool: Pool, members: Sequence[MemberRequest]) -> list[SnapshotRequest]:
@@ -128,7 +142,7 @@ def _of(pool: Pool, members: Sequence[MemberRequest]) -> list[SnapshotRequest]:
 def _take_now(members: Sequence[MemberRequest], completed: Mapping[str, str], seconds: float) -> None:
     """Take all snapshots in this thread, which nothing else delays, and record that they are complete."""
     for pool in {member.pool.name: member.pool for member in members}.values():
-        pool.check_snapshots(_of(pool, members))
+        pool.snapshots.check(_of(pool, members))
     by_kind: dict[Stillness, list[MemberRequest]] = {kind: [] for kind in Stillness}
     for member in members:
         by_kind[member.pool.backend.stillness(member.record)].append(member)

@@ -57,12 +57,12 @@ async def read(pool: Pool) -> PoolStatus:
             pool.kind,
             capacity=await pool.overall(),
             volumes=volumes,
-            snapshots=await pool.list_snapshots(),
+            snapshots=await pool.snapshots.list(),
             erasing=await pool.erasing(),
             abnormal=await _abnormal(pool, volumes),
             lacks=await pool.problems(),
-            inline=pool.inline,
-            trash=await pool.trash(),
+            inline=pool.backend.inline,
+            trash=await pool.trash.list(),
             unwritable=pool.probe.fault,
         )
     except TonnageError as failure:

@@ -48,7 +48,7 @@ from tonnage.pools.base.contract import (
 )
 from tonnage.pools.base.parameters import ERASE, erase_of
 from tonnage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
-from tonnage.pools.base.reservation import HUGE, LARGEST, SHARED_DISKS, Disks, SharedDisk
+from tonnage.pools.base.reservation import HUGE, LARGEST, Disks, SharedDisk
 from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume
 from tonnage.pools.core.wipe import OVERWRITES, EraseJob, Medium, medium_of, wipe
 from tonnage.pools.directory.content import Allocated, VolumeContent, nothing
@@ -62,8 +62,8 @@ from tonnage.pools.fs.online import Freeze
 class PoolFolder:
     """The parts of one pool in a directory.
 
-    kind: as in the directory's marker. suffix: of the content's name. disks: the account of disks, the process's own by
-    default.
+    kind: as in the directory's marker. suffix: of the content's name. disks: those of all pools that may share
+    one with it, by default it shares none.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PoolFolder:
         self.path = path.parent.resolve() / path.name  # the kernel names what is mounted by real paths
         self.bounds = bounds or PoolLimits()
         self.kind, self.suffix = kind, suffix
-        self.disks = disks or SHARED_DISKS
+        self.disks = disks or Disks()
         self.clock = clock or RealClock()
         self.name = ""
         """The pool's name."""
@@ -488,7 +488,7 @@ class DirectoryBackend(Backend):
         self.contents.changed(name)
 
     @property
-    def disk(self) -> object:
+    def disk(self) -> SharedDisk | None:
         return self.folder.disk
 
     def trash_fault(self) -> str:

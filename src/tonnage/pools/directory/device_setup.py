@@ -12,7 +12,7 @@ from tonnage.host.disk import Disk
 from tonnage.host.run import CommandError, run
 from tonnage.pools.device_setup import check_empty
 from tonnage.pools.directory.directory import NOTE
-from tonnage.pools.directory.kind import DirectoryConfig
+from tonnage.pools.kind import PoolConfig
 from tonnage.pools.setup_plan import PoolSetupPlan, Step
 
 LABEL = "tonnage"
@@ -21,7 +21,7 @@ LABEL = "tonnage"
 A device with this label that is not mounted is from an interrupted run."""
 
 
-def choose(config: DirectoryConfig, offered: Sequence[str], fstype: str, data: str, devices: int) -> str:
+def choose(config: PoolConfig, offered: Sequence[str], fstype: str, data: str, devices: int) -> str:
     """Choose among the file systems that a kind offers. Raises InvalidError."""
     chosen = fstype or offered[0]
     if chosen not in offered:
@@ -33,7 +33,7 @@ def choose(config: DirectoryConfig, offered: Sequence[str], fstype: str, data: s
     return chosen
 
 
-def init(config: DirectoryConfig, devices: Sequence[Path], fstype: str, data: str, *, quotas: bool) -> PoolSetupPlan:
+def init(config: PoolConfig, devices: Sequence[Path], fstype: str, data: str, *, quotas: bool) -> PoolSetupPlan:
     """Plan a file system on devices, mounted at the pool's directory. Blocking.
 
     quotas: with project quotas. Raises InvalidError, PreconditionError, HostError.
@@ -81,7 +81,7 @@ def _mkfs(fstype: str, data: str, disks: Sequence[Disk], *, quotas: bool) -> tup
     return ("mkfs.ext4", "-q", "-L", LABEL, "-m", "0", *options, *nodes)
 
 
-def extend(config: DirectoryConfig, devices: Sequence[Path]) -> PoolSetupPlan:
+def extend(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     """Plan more devices for the file system of a pool, or its growth. Blocking.
 
     Raises InvalidError, UnsupportedError, PreconditionError, HostError.
@@ -122,7 +122,7 @@ def _is_member(where: Path, found: Disk) -> bool:
         os.close(at)
 
 
-def _place(config: DirectoryConfig) -> Path:
+def _place(config: PoolConfig) -> Path:
     if config.where is None:
         raise InvalidError(f"name the folder where the pool is mounted, as {config.kind}:/mnt/fast")
     return config.where

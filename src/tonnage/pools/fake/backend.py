@@ -243,7 +243,7 @@ class FakePool(Pool):
         self.fake.remains.rate = erase_rate or 0
 
     async def erasing(self) -> Sequence[Erasure]:
-        return self.fake.remains.all(self._clock.monotonic())
+        return self.fake.remains.all(self.work.clock.monotonic())
 
     async def unpublish(self, name: str, target: Path) -> None:
         await super().unpublish(name, target)

@@ -11,43 +11,43 @@ from tonnage.host import disk
 from tonnage.host.disk import Disk
 from tonnage.host.run import run
 from tonnage.pools.device_setup import check_empty
-from tonnage.pools.lvm.kind import LvmConfig
+from tonnage.pools.kind import PoolConfig
 from tonnage.pools.setup_plan import PoolSetupPlan, Step
 
 _METADATA = "16m"  # volumes' records are tags: LVM's default size holds some 600 of them
 
 
-def init(config: LvmConfig, devices: Sequence[Path]) -> PoolSetupPlan:
+def init(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     """Plan a volume group on devices. Blocking. Raises PreconditionError, HostError."""
-    members = _members(config.group)
+    members = _members(config.place)
     disks = [disk.inspect(path) for path in devices]
     missing = [found for found in disks if str(found.node) not in members]
     if members and missing:
         raise PreconditionError(
-            f"volume group {config.group} exists without {missing[0].path}:"
-            f" `tonnage pools extend lvm:{config.group} {missing[0].path}` adds it"
+            f"volume group {config.place} exists without {missing[0].path}:"
+            f" `tonnage pools extend lvm:{config.place} {missing[0].path}` adds it"
         )
-    command = ("lvm", "vgcreate", config.group, *(str(found.node) for found in disks))
-    steps = [] if members else [*_physical(missing), Step(command, f"make volume group {config.group}")]
+    command = ("lvm", "vgcreate", config.place, *(str(found.node) for found in disks))
+    steps = [] if members else [*_physical(missing), Step(command, f"make volume group {config.place}")]
     return PoolSetupPlan(tuple(steps), (f"tonnage driver --pool {config} ...   # a pool on the group",))
 
 
-def extend(config: LvmConfig, devices: Sequence[Path]) -> PoolSetupPlan:
+def extend(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     """Plan more devices for a volume group, or growth into those that it has. Blocking.
 
     Raises PreconditionError, HostError.
     """
-    members = _members(config.group)
+    members = _members(config.place)
     if not members:
-        raise PreconditionError(f"there is no volume group {config.group}: `tonnage pools init` makes it")
+        raise PreconditionError(f"there is no volume group {config.place}: `tonnage pools init` makes it")
     if not devices:
         grow = tuple(Step(("lvm", "pvresize", node), f"use the new size of {node}") for node in members)
         return PoolSetupPlan(grow)
     missing = [found for path in devices if str((found := disk.inspect(path)).node) not in members]
     if not missing:
         return PoolSetupPlan(())
-    command = ("lvm", "vgextend", config.group, *(str(found.node) for found in missing))
-    return PoolSetupPlan((*_physical(missing), Step(command, f"add to volume group {config.group}")))
+    command = ("lvm", "vgextend", config.place, *(str(found.node) for found in missing))
+    return PoolSetupPlan((*_physical(missing), Step(command, f"add to volume group {config.place}")))
 
 
 def _physical(disks: Sequence[Disk]) -> list[Step]:

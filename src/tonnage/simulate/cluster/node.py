@@ -48,7 +48,7 @@ class SlowPool(FakePool):
         return self.fake.records.used
 
     async def create(self, request: VolumeRequest) -> PoolVolume:
-        await self._clock.sleep(self._seconds["create"])
+        await self.work.clock.sleep(self._seconds["create"])
         before = self.used
         made = await super().create(request)
         self._counts.created += self.used > before
@@ -56,7 +56,7 @@ class SlowPool(FakePool):
         return made
 
     async def delete(self, name: str, *, wait: bool = True) -> None:
-        await self._clock.sleep(self._seconds["delete"])
+        await self.work.clock.sleep(self._seconds["delete"])
         before = self.used
         await super().delete(name)
         self._counts.hold(self.used - before)

@@ -21,14 +21,14 @@ from tonnage.api.snapshot import (
     VolumeSnapshotClass,
     VolumeSnapshotContent,
 )
+from tonnage.claims.snapshot_shape import SINGLE, SnapshotSource
 from tonnage.controller.snapshots.decision import (
-    PROTECTION,
     BindContent,
     EndContent,
     MakeContent,
     NothingToDo,
     PrepareSnapshot,
-    RefuseSnapshot,
+    RejectSnapshot,
     ReleaseSnapshot,
     ShowContent,
     SnapshotFacts,
@@ -45,7 +45,7 @@ OTHER = "csi.example.com"
 
 
 def snapshot(meta: Mapping[str, Any] | None = None, **fields: Any) -> VolumeSnapshot:
-    whole = META | {"finalizers": list(PROTECTION)} | dict(meta or {})
+    whole = META | {"finalizers": list(SINGLE.protection)} | dict(meta or {})
     spec = {"source": {"persistentVolumeClaimName": "data"}, "volumeSnapshotClassName": "c"}
     return SNAPSHOTS.decode(msgspec.json.encode({"metadata": whole, "spec": spec} | fields))
 
@@ -77,41 +77,52 @@ def volume(driver: str = names.DRIVER, **ref: str) -> PersistentVolume:
     return VOLUMES.decode(msgspec.json.encode({"metadata": {"name": "v"}, "spec": spec}))
 
 
-WHOLE = SnapshotFacts(snapshot(), storage_class=of_class(), claim=claim(), volume=volume(), node="n1")
+Facts = SnapshotFacts[VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotClass]
+
+
+def _facts(of: VolumeSnapshot, held: VolumeSnapshotContent | None = None, **more: Any) -> Facts:
+    return SnapshotFacts(SINGLE, of, held, **more)
+
+
+def _source(found: PersistentVolume) -> list[SnapshotSource]:
+    return [SnapshotSource(claim(), found, "n1")]
+
+
+WHOLE = _facts(snapshot(), storage_class=of_class(), sources=_source(volume()))
 ENDING = snapshot(GONE)
 
 
 @pytest.mark.parametrize(
     ("facts", "action"),
     [
-        (SnapshotFacts(ENDING), ReleaseSnapshot()),
-        (SnapshotFacts(snapshot(GONE | {"finalizers": ["a.b/c"]})), NothingToDo()),
-        (SnapshotFacts(ENDING, content()), EndContent(marked=False)),
-        (SnapshotFacts(ENDING, content(GONE)), NothingToDo()),
-        (SnapshotFacts(ENDING, content(driver=OTHER)), EndContent(marked=True)),
-        (SnapshotFacts(ENDING, content(GONE, driver=OTHER)), EndContent(marked=True)),
+        (_facts(ENDING), ReleaseSnapshot()),
+        (_facts(snapshot(GONE | {"finalizers": ["a.b/c"]})), NothingToDo()),
+        (_facts(ENDING, content()), EndContent(marked=False)),
+        (_facts(ENDING, content(GONE)), NothingToDo()),
+        (_facts(ENDING, content(driver=OTHER)), EndContent(marked=True)),
+        (_facts(ENDING, content(GONE, driver=OTHER)), EndContent(marked=True)),
         (
-            SnapshotFacts(ENDING, content(GONE | {"annotations": {BEING_DELETED: "yes"}}, driver=OTHER)),
+            _facts(ENDING, content(GONE | {"annotations": {BEING_DELETED: "yes"}}, driver=OTHER)),
             NothingToDo(),
         ),
-        (SnapshotFacts(ENDING, content(spec={"deletionPolicy": "Retain"})), ReleaseSnapshot()),
+        (_facts(ENDING, content(spec={"deletionPolicy": "Retain"})), ReleaseSnapshot()),
         (
-            SnapshotFacts(ENDING, content(spec={"deletionPolicy": "Retain"}, driver=OTHER)),
+            _facts(ENDING, content(spec={"deletionPolicy": "Retain"}, driver=OTHER)),
             ReleaseSnapshot(marked=True),
         ),
-        (SnapshotFacts(ENDING, content(spec={"volumeSnapshotRef": META | {"uid": "x"}})), ReleaseSnapshot()),
-        (SnapshotFacts(ENDING, content(spec={"volumeSnapshotRef": META | {"uid": ""}})), ReleaseSnapshot()),
-        (SnapshotFacts(ENDING, content(), restored="copy"), EndContent(marked=False)),
+        (_facts(ENDING, content(spec={"volumeSnapshotRef": META | {"uid": "x"}})), ReleaseSnapshot()),
+        (_facts(ENDING, content(spec={"volumeSnapshotRef": META | {"uid": ""}})), ReleaseSnapshot()),
+        (_facts(ENDING, content(), restored="copy"), EndContent(marked=False)),
         (
-            SnapshotFacts(snapshot(GONE, status={"readyToUse": True}), content(), restored="copy"),
+            _facts(snapshot(GONE, status={"readyToUse": True}), content(), restored="copy"),
             WarnOnly("SnapshotDeletePending", "Snapshot is being used to restore a PVC: claim copy"),
         ),
-        (SnapshotFacts(snapshot(), content()), NothingToDo()),
-        (SnapshotFacts(snapshot({"finalizers": []}), content()), PrepareSnapshot()),
-        (SnapshotFacts(snapshot({"finalizers": []}), storage_class=of_class()), None),
+        (_facts(snapshot(), content()), NothingToDo()),
+        (_facts(snapshot({"finalizers": []}), content()), PrepareSnapshot()),
+        (_facts(snapshot({"finalizers": []}), storage_class=of_class()), None),
         (replace(WHOLE, snapshot=snapshot({"finalizers": []})), PrepareSnapshot()),
         (
-            SnapshotFacts(snapshot(), content({"finalizers": ["a.b/c"]})),
+            _facts(snapshot(), content({"finalizers": ["a.b/c"]})),
             BindContent(
                 {
                     "spec": {"volumeSnapshotRef": {"uid": "u"}, "volumeSnapshotClassName": "c"},
@@ -121,24 +132,22 @@ ENDING = snapshot(GONE)
         ),
     ],
 )
-def test_actions(facts: SnapshotFacts, action: object) -> None:
+def test_actions(facts: Facts, action: object) -> None:
     found = decide(facts)
-    assert found == action if action is not None else isinstance(found, RefuseSnapshot)
+    assert found == action if action is not None else isinstance(found, RejectSnapshot)
 
 
 @pytest.mark.parametrize(
     ("facts", "reason", "ready"),
     [
         (
-            SnapshotFacts(
-                snapshot(status={"readyToUse": True}), content(spec={"volumeSnapshotRef": META | {"uid": "x"}})
-            ),
+            _facts(snapshot(status={"readyToUse": True}), content(spec={"volumeSnapshotRef": META | {"uid": "x"}})),
             "SnapshotMisbound",
             False,
         ),
-        (SnapshotFacts(snapshot(), content(spec={"source": {"snapshotHandle": "s"}})), "SnapshotHandleSet", False),
+        (_facts(snapshot(), content(spec={"source": {"snapshotHandle": "s"}})), "SnapshotHandleSet", False),
         (
-            SnapshotFacts(snapshot(spec={"source": {"volumeSnapshotContentName": "snapcontent-u"}}), content()),
+            _facts(snapshot(spec={"source": {"volumeSnapshotContentName": "snapcontent-u"}}), content()),
             "SnapshotContentMismatch",
             False,
         ),
@@ -148,13 +157,13 @@ def test_actions(facts: SnapshotFacts, action: object) -> None:
             False,
         ),
         (replace(WHOLE, storage_class=None), "GetSnapshotClassFailed", None),
-        (replace(WHOLE, volume=volume(uid="x")), "SnapshotContentCreationFailed", False),
-        (replace(WHOLE, volume=volume(OTHER)), "SnapshotContentCreationFailed", False),
+        (replace(WHOLE, sources=_source(volume(uid="x"))), "SnapshotContentCreationFailed", False),
+        (replace(WHOLE, sources=_source(volume(OTHER))), "SnapshotContentCreationFailed", False),
     ],
 )
-def test_refusals(facts: SnapshotFacts, reason: str, *, ready: bool | None) -> None:
+def test_refusals(facts: Facts, reason: str, *, ready: bool | None) -> None:
     found = decide(facts)
-    assert isinstance(found, RefuseSnapshot)
+    assert isinstance(found, RejectSnapshot)
     assert (found.reason, found.ready) == (reason, ready)
 
 
@@ -168,10 +177,10 @@ def test_a_content_is_made_whole() -> None:
 @given(st.builds(dict, readyToUse=st.booleans(), creationTime=st.sampled_from((None, 10**18)), restoreSize=st.just(5)))
 def test_what_is_shown_once_is_not_shown_again(status: dict[str, Any]) -> None:
     held = content(status={key: value for key, value in status.items() if value is not None})
-    first = decide(SnapshotFacts(snapshot(), held))
+    first = decide(_facts(snapshot(), held))
     assert isinstance(first, ShowContent)
     shown = {key: value for key, value in first.status.items() if value is not None}
-    assert decide(SnapshotFacts(snapshot(status=shown), held)) == NothingToDo()
+    assert decide(_facts(snapshot(status=shown), held)) == NothingToDo()
 
 
 @pytest.mark.parametrize(
@@ -189,4 +198,4 @@ def test_what_is_shown_once_is_not_shown_again(status: dict[str, Any]) -> None:
 )
 def test_secrets_that_cannot_be(parameters: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidError, match=said):
-        content_body(replace(WHOLE, volume=volume(OTHER)), of_class("c", OTHER, **parameters))
+        content_body(replace(WHOLE, sources=_source(volume(OTHER))), of_class("c", OTHER, **parameters), OTHER)

@@ -21,7 +21,7 @@ GIB = 1 << 30
 
 def _pool(inline: int, size: int = 30 * GIB) -> FakePool:
     pool = FakePool("scratch", size)
-    pool.inline = inline
+    pool.backend.inline = inline
     return pool
 
 

@@ -105,8 +105,8 @@ async def test_a_new_agent_tries_the_pools_before_it_says_that_they_are_well(
     await pool.probe.run()
     await eventually(lambda: _is(kube, "True"))
     await node.kill_agent()
-    former, pool.probe = pool.probe, WriteProbe("scratch", pool._probe_write, LoopClock())  # of a new process
-    pool.probe.changed = pool._writable_changed
+    former, pool.work.probe = pool.probe, WriteProbe("scratch", pool.work.probe_write, LoopClock())  # of a new process
+    pool.probe.changed = pool.writable_changed
     await node.start_agent()
     await asyncio.sleep(2 * EVERY)
     assert await _is(kube, "True")

@@ -15,12 +15,13 @@ from tonnage.api.quantity import to_bytes
 from tonnage.errors import BusyError, HostError, UnavailableError
 from tonnage.kube.client import Client
 from tonnage.kube.transport import Request, Response
-from tonnage.node.provisioner.state import LOOK_EVERY
+from tonnage.node.provisioner.state import LOOK_EVERY, Phase
 from tonnage.pools.base.contract import PoolVolume, VolumeRequest
 from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.node import MakeNode
 from tonnage.testing.objects import MakeClaim, MakeClass, MakePod
 from tonnage.testing.wait import Eventually
+from tonnage.transitions import ImpossibleTransitionError
 
 pytestmark = pytest.mark.virtual_time
 
@@ -429,3 +430,24 @@ async def test_killed_at_any_write_the_next_agent_goes_on(
     for claim in ("app-v0", "app-v1"):
         await node.release(claim)
     await eventually(lambda: node.publishes("10Gi", "10Gi"))
+
+
+async def test_an_impossible_transition_is_an_error_of_that_claim_alone(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A fault of the state machine, here one that a test puts there, is logged with its claim; the others go on."""
+    node = await make_node()
+    for name in ("bad", "good", "next"):
+        await make_claim(name, storageClassName="late")
+    uid, table = (await node.claim("bad")).metadata.uid, node.agents[0].context.table
+    table.of(uid).phase = Phase.POPULATED
+    for name in ("bad", "good", "next"):
+        await node.select(name)
+    await eventually(lambda: node.is_bound("good"))
+    await eventually(lambda: node.is_bound("next"))
+    assert await node.phase("bad") == "Pending"
+    found = [r for r in caplog.records if r.exc_info and isinstance(r.exc_info[1], ImpossibleTransitionError)]
+    assert found
+    assert all(f"claim {uid}: " in str(r.exc_info[1]) for r in found if r.exc_info)
+    table.of(uid).forget()  # as when the claim leaves
+    await eventually(lambda: node.is_bound("bad"))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.node.conftest import AllEvents
-from tests.unit.node.test_snapshot_kills import GIB, Guillotine, Mortal, Stage, staged
+from tests.unit.node.guillotine import GIB, Guillotine, Mortal, Stage, staged
 
 from tonnage.api import kinds, names
 from tonnage.api.core import PersistentVolume

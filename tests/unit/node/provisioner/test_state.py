@@ -34,6 +34,7 @@ from tonnage.node.provisioner.state import (
     UNREPORTED_WAIT,
     Action,
     BindVolume,
+    ClaimEvent,
     ClaimGroup,
     ClaimState,
     ClaimTable,
@@ -53,7 +54,7 @@ from tonnage.node.provisioner.state import (
     Reject,
     Reschedule,
     ReserveGroup,
-    stay,
+    hold_time,
     step,
 )
 
@@ -264,8 +265,8 @@ class Agent:
             names = [c.name for c in pending]
             fits = self.ledger.lacks(names, coming) is None
             decision = state.decide(members, world.now, missing=bool(absent), fits=fits, confirmed=confirmed)
-            assert world.now < decision.look_at <= world.now + LOOK_EVERY
-            world.at(decision.look_at + 0.001, self._waker(pod))
+            assert world.now < decision.recheck_at <= world.now + LOOK_EVERY
+            world.at(decision.recheck_at + 0.001, self._waker(pod))
             if decision.move is GroupMove.WAIT:
                 return
             if decision.move is GroupMove.CONFIRM:
@@ -440,7 +441,7 @@ def test_who_arrives_while_expected_goes_back_at_once_and_later_ones_wait() -> N
     assert (decision.move, decision.uids, decision.reschedules) == (GroupMove.RESCHEDULE, ("late",), 1)
     fresh = Member("fresh", 0, until + 0.1)
     decision = _rejected(100.0).decide([fresh], until + 0.1, missing=True)
-    assert (decision.move, decision.look_at) == (GroupMove.WAIT, until + 0.1 + GroupPace().wait)
+    assert (decision.move, decision.recheck_at) == (GroupMove.WAIT, until + 0.1 + GroupPace().wait)
     again = Member("early-0", 1, 101.0)
     assert _rejected(100.0).decide([again], 101.0, missing=True).move is GroupMove.WAIT, "a new round"
 
@@ -512,7 +513,7 @@ def test_every_decision_has_a_next_look(
     members = [Member(f"u{uid}", count, arrived) for uid, count, arrived in claims]
     for turn in range(6):
         decision = group.decide(members, now, missing=missing, fits=fits, confirmed=confirmed)
-        assert now < decision.look_at <= now + LOOK_EVERY
+        assert now < decision.recheck_at <= now + LOOK_EVERY
         if decision.move is GroupMove.REJECT:
             group.reject(members, now, missing=missing)
         elif decision.move is GroupMove.RESCHEDULE:
@@ -526,19 +527,19 @@ def test_every_decision_has_a_next_look(
 
 @given(st.integers(1, 16), st.integers(1, 6))
 def test_after_five_minutes_a_round_takes_as_many_minutes_as_it_writes(claims: int, objects: int) -> None:
-    assert sum(stay(attempt, claims, objects) for attempt in range(SLOWEST_FROM)) < 5 * MINUTE
+    assert sum(hold_time(attempt, claims, objects) for attempt in range(SLOWEST_FROM)) < 5 * MINUTE
     writes = 2 * claims + 2 * objects + 3
-    assert stay(SLOWEST_FROM, claims, objects) >= writes * MINUTE
-    assert stay(10**6, claims, objects) == stay(SLOWEST_FROM, claims, objects)
+    assert hold_time(SLOWEST_FROM, claims, objects) >= writes * MINUTE
+    assert hold_time(10**6, claims, objects) == hold_time(SLOWEST_FROM, claims, objects)
 
 
 def test_news_is_what_had_no_capacity_before() -> None:
     search = NodeSearch()
-    assert search.news({"a", "b"}, {"a"}, objects=3, now=100.0) == {"b"}
+    assert search.newly_available_nodes({"a", "b"}, {"a"}, objects=3, now=100.0) == {"b"}
     assert search.next_check(100.0) > 0
-    assert search.news({"a", "b", "c"}, set(), objects=3, now=100.0) == {"c"}
-    assert search.news({"a"}, set(), objects=3, now=100.0) == set()
-    assert search.news({"a", "b"}, set(), objects=3, now=100.0) == {"b"}, "it had none in between"
+    assert search.newly_available_nodes({"a", "b", "c"}, set(), objects=3, now=100.0) == {"c"}
+    assert search.newly_available_nodes({"a"}, set(), objects=3, now=100.0) == set()
+    assert search.newly_available_nodes({"a", "b"}, set(), objects=3, now=100.0) == {"b"}, "it had none in between"
 
 
 def test_after_an_early_reschedule_the_next_is_not_at_once() -> None:
@@ -586,17 +587,17 @@ PLANNED = Plan(CREATION)
         (
             ClaimState(),
             Facts(0.0, CLAIM, plan=Plan(fault="never")),
-            Reject(CLAIM, "infeasible", "never", RETRY_MAX),
+            Reject(CLAIM, ClaimEvent.INFEASIBLE, "never", RETRY_MAX),
         ),
         (
             ClaimState(),
             Facts(0.0, CLAIM, plan=Plan(not_ready="not yet")),
-            Reject(CLAIM, "source", "not yet", SOURCE_WAIT),
+            Reject(CLAIM, ClaimEvent.SOURCE_NOT_READY, "not yet", SOURCE_WAIT),
         ),
         (
             ClaimState(infeasible=NEVER),
             Facts(0.0, CLAIM, plan=PLANNED),
-            Reject(CLAIM, "infeasible", NEVER[1], RETRY_MAX),
+            Reject(CLAIM, ClaimEvent.INFEASIBLE, NEVER[1], RETRY_MAX),
         ),
         (ClaimState(infeasible=OTHER), Facts(0.0, CLAIM, plan=PLANNED), ReserveGroup(CREATION)),
         (
@@ -668,28 +669,28 @@ def test_a_driver_without_storage_is_asked_again_for_more(free: list[int | None]
 def test_what_is_known_of_a_claim_ends_with_it_but_for_what_is_under_way() -> None:
     table = ClaimTable()
     for uid in ("waits", "creates", "blocked", "bound", "active"):
-        table.of(uid).held = True
+        table.of(uid).group = "pod-1"
+    table.happened(["waits", "active"], ClaimEvent.REJECTED)
     table.of("creates").begin(CREATION)
-    table.of("blocked").phase = Phase.BLOCKED
-    table.of("bound").phase = Phase.BOUND
-    table.of("active").is_active = True
-    assert len(table.held()) == 5
-    for uid in list(table.claims):
-        table.leave(uid, 0.0)
-    assert table.held() == []
-    assert {uid: state.phase for uid, state in table.claims.items()} == {
-        "creates": Phase.CREATING,
-        "blocked": Phase.BLOCKED,
-        "active": Phase.WAITING,
-    }
+    table.of("blocked").happened(ClaimEvent.BLOCK)
+    table.of("bound").happened(ClaimEvent.BIND)
+    table.of("bound").bound(5.0)
+    assert table.held() == ["waits", "active"]
+    with table.active("active"):
+        for uid in list(table.claims):
+            table.leave(uid, 0.0)
+        assert table.held() == []
+        assert {uid: (state.phase, state.group) for uid, state in table.claims.items()} == {
+            "creates": (Phase.CREATING, ""),
+            "blocked": (Phase.BLOCKED, ""),
+            "active": (Phase.WAITING, ""),
+        }
     assert table.of("creates").creation is CREATION
 
 
 def test_a_claim_that_is_forgotten_while_it_is_reconciled_begins_anew() -> None:
     table, report = ClaimTable(), FailureReport("p", "no", 1.0)
-    table.claims["u"] = ClaimState(
-        Phase.BOUND, None, 5.0, "capacity", True, Hold(1.0), NEVER, "pod-1", report, 3, True, True
-    )
+    table.claims["u"] = ClaimState(Phase.BOUND, None, 5.0, Hold(1.0), NEVER, "pod-1", report, 3, is_active=True)
     table.forget("u")
     assert table.of("u") == ClaimState(bound_until=5.0, is_active=True)
 

@@ -77,7 +77,7 @@ async def test_claims_never_take_what_is_kept_and_inline_volumes_may_have_all_th
     steps: list[tuple[str, int]], budget: int
 ) -> None:
     pool = FakePool("p", 12, directories=False)
-    pool.inline = budget
+    pool.backend.inline = budget
     have: dict[str, tuple[bool, int]] = {}
     for number, (what, size) in enumerate(steps):
         inline_has = sum(size for inline, size in have.values() if inline)
@@ -103,13 +103,13 @@ async def test_claims_never_take_what_is_kept_and_inline_volumes_may_have_all_th
 
 async def test_snapshots_and_growth_leave_what_is_kept_too() -> None:
     pool = FakePool("p", 10 * GI, directories=False)
-    pool.inline = 4 * GI
+    pool.backend.inline = 4 * GI
     await pool.create(VolumeRequest("v", 4 * GI))
     with pytest.raises(ExhaustedError, match="4Gi that are reserved for inline volumes"):
-        await pool.create_snapshot("s", "v")
+        await pool.snapshots.create("s", "v")
     with pytest.raises(
         OutOfRangeError, match="holds 6Gi at most, excluding the 4Gi that are reserved for inline volumes"
     ):
-        await pool.expand("v", 7 * GI)
-    assert (await pool.expand("v", 6 * GI)).size == 6 * GI
+        await pool.growth.expand("v", 7 * GI)
+    assert (await pool.growth.expand("v", 6 * GI)).size == 6 * GI
     await pool.create(VolumeRequest("i", 4 * GI, owner=MADE_INLINE))

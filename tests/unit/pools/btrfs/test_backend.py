@@ -240,11 +240,11 @@ async def test_trash_makes_way_on_a_btrfs_that_was_there(native: Path) -> None:
     for name in ("a", "b", "c"):
         await pool.create(VolumeRequest(name, 60 * MI, owner={UNDELETE: "86400"}))
         _overwrite(native / "pool" / f"{name}.vol" / "file", 50 * MI)
-        await pool.discard(name)
+        await pool.trash.discard(name)
     free = (await pool.capacity()).free
     await pool.create(VolumeRequest("new", free - 130 * MI))
     assert [volume.name for volume in await pool.list()] == ["new"]
-    assert "a" not in [volume.name for volume in await pool.trash()]
+    assert "a" not in [volume.name for volume in await pool.trash.list()]
     await pool.close()
 
 
@@ -255,11 +255,11 @@ async def test_a_volume_with_snapshots_is_overwritten_and_keeps_its_limit(native
     await pool.stage("a", staging)
     for number in range(3):
         _overwrite(staging / "file", 15 * MI)  # 60 MiB in all are kept, the volume shows 15
-        await pool.create_snapshot(f"s{number}", "a")
+        await pool.snapshots.create(f"s{number}", "a")
     _overwrite(staging / "file", 15 * MI)
     await pool.create(VolumeRequest("b", 20 * MI, source=VolumeOrigin(snapshot="s0")))
     for number in range(3):
-        await pool.delete_snapshot(f"s{number}")
+        await pool.snapshots.delete(f"s{number}")
     await pool.unstage("a", staging)
     await pool.stage("b", staging)
     assert (staging / "file").stat().st_size == 15 * MI
@@ -275,7 +275,7 @@ async def test_a_folder_with_snapshots_can_be_removed(native: Path) -> None:
     await pool.create(VolumeRequest("a", 20 * MI))
     await pool.stage("a", native / "staging")
     (native / "staging" / "file").write_text("content")
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     await pool.unstage("a", native / "staging")
     await pool.close()
     tree.remove(native / "pool")
@@ -332,7 +332,7 @@ async def test_a_full_volume_expands_and_its_compression_is_what_it_was(pool: Po
     await pool.stage("a", staging)
     with pytest.raises(OSError, match="quota"):
         _overwrite(staging / "file", 40 * MI)
-    await pool.expand("a", 40 * MI)
+    await pool.growth.expand("a", 40 * MI)
     _overwrite(staging / "file", 30 * MI)
     await pool.unstage("a", staging)
 
@@ -345,15 +345,15 @@ async def test_a_volume_does_not_become_trash_while_others_have_its_blocks(nativ
         await pool.create(VolumeRequest(name, 20 * MI, owner=clock))
         await pool.stage(name, native / "staging")
         await pool.unstage(name, native / "staging")
-    await pool.create_snapshot("s", "kept")
+    await pool.snapshots.create("s", "kept")
     await pool.create(VolumeRequest("copy", 20 * MI, owner=clock, source=VolumeOrigin(volume="copied")))
-    stays = {name: await pool.discard(name) for name in ("alone", "kept", "copied", "copy")}
+    stays = {name: await pool.trash.discard(name) for name in ("alone", "kept", "copied", "copy")}
     assert stays == {"alone": True, "kept": False, "copied": False, "copy": False}
     await pool.delete("kept")
-    assert not await pool.discard("before"), "nobody knows whether the volume of the snapshot was a copy of it"
+    assert not await pool.trash.discard("before"), "nobody knows whether the volume of the snapshot was a copy of it"
     await pool.create(VolumeRequest("later", 20 * MI, owner=clock))
-    assert await pool.discard("later")
+    assert await pool.trash.discard("later")
     await pool.delete("copied")
     await pool.delete("copy")
-    await pool.delete_snapshot("s")
+    await pool.snapshots.delete("s")
     await pool.close()

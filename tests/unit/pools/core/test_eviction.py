@@ -59,7 +59,7 @@ class Bench:
     async def discard(self, pool: Pool, name: str = "old") -> None:
         """Make a volume that is trash now."""
         await self.use(pool, name, OLD, OLD // 2, owner=DAY)
-        assert await pool.discard(name)
+        assert await pool.trash.discard(name)
 
 
 def _write(path: Path, size: int) -> None:
@@ -107,11 +107,11 @@ async def _thick(bench: Bench, pool: Pool) -> object:
 
 
 async def _grown(bench: Bench, pool: Pool) -> object:
-    return await pool.expand("v", GI)
+    return await pool.growth.expand("v", GI)
 
 
 async def _restored(bench: Bench, pool: Pool) -> object:
-    await pool.create_snapshot("s", "v")
+    await pool.snapshots.create("s", "v")
     return await pool.create(VolumeRequest("new", 17 * TI, source=VolumeOrigin(snapshot="s")))
 
 
@@ -122,7 +122,7 @@ async def _cloned(bench: Bench, pool: Pool) -> object:
 
 async def _kept(bench: Bench, pool: Pool) -> object:
     await bench.use(pool, "full", 200 * MI, 170 * MI)
-    return await pool.create_snapshot("s", "full")
+    return await pool.snapshots.create("s", "full")
 
 
 @pytest.mark.parametrize("bench", ["ext4"], indirect=True)
@@ -146,7 +146,7 @@ async def test_of_a_neighbor_on_the_disk(bench: Bench, text: str, call: Call, er
         await pool.create(VolumeRequest("v", 16 * MI))
     with pytest.raises(error):
         await call(bench, pool)
-    assert [volume.name for volume in await keeper.trash()] == ["old"]
+    assert [volume.name for volume in await keeper.trash.list()] == ["old"]
     assert "new" not in [volume.name for volume in await pool.list()]
 
 
@@ -158,8 +158,8 @@ async def test_growth_beyond_the_largest_file(bench: Bench) -> None:
     await bench.discard(keeper)
     await pool.create(VolumeRequest("v", 16 * MI))
     with pytest.raises(OutOfRangeError, match="for one file"):
-        await pool.expand("v", 17 * TI)
-    assert [volume.name for volume in await keeper.trash()] == ["old"]
+        await pool.growth.expand("v", 17 * TI)
+    assert [volume.name for volume in await keeper.trash.list()] == ["old"]
     largest = (await pool.capacity()).largest
     assert 15 * TI < largest < 16 * TI, "what is published is what can be made"
     with pytest.raises(OutOfRangeError):
@@ -179,7 +179,7 @@ async def full(bench: Bench) -> Pool:
 async def _stays(pool: Pool, request: VolumeRequest, error: type[TonnageError]) -> None:
     with pytest.raises(error):
         await pool.create(request)
-    assert [volume.name for volume in await pool.trash()] == ["old"]
+    assert [volume.name for volume in await pool.trash.list()] == ["old"]
 
 
 async def test_a_volume_of_the_name_of_trash_that_cannot_be_made(full: Pool) -> None:
@@ -187,7 +187,7 @@ async def test_a_volume_of_the_name_of_trash_that_cannot_be_made(full: Pool) -> 
     await full.create(VolumeRequest("other", 8 * MI))
     await _stays(full, VolumeRequest("old", 60 * MI), ExhaustedError)
     assert (await full.create(VolumeRequest("old", 50 * MI))).size == 50 * MI
-    assert await full.trash() == []
+    assert await full.trash.list() == []
 
 
 async def test_a_name_whose_record_is_damaged(full: Pool) -> None:
@@ -213,7 +213,7 @@ async def test_a_pool_whose_disk_was_exchanged(full: Pool, bench: Bench) -> None
             await full.create(VolumeRequest("new", 32 * MI))
     finally:
         mount.umount(place)
-    assert [volume.name for volume in await full.trash()] == ["old"]
+    assert [volume.name for volume in await full.trash.list()] == ["old"]
 
 
 @pytest.mark.parametrize("bench", ["ext4"], indirect=True)
@@ -222,17 +222,17 @@ async def test_a_raw_block_volume_in_use_that_cannot_be_copied(bench: Bench) -> 
     staging, target = bench.disk.parent / "block", bench.disk.parent / "target"
     await pool.create(VolumeRequest("v", 16 * MI, block=True))
     await bench.use(pool, "old", 40 * MI, MI, owner=DAY)
-    assert await pool.discard("old")
+    assert await pool.trash.discard("old")
     await pool.stage("v", staging)
     await pool.publish("v", staging, target)
     _write(target, 1)
     with pytest.raises(PreconditionError, match="is in use"):
         await pool.create(VolumeRequest("new", 16 * MI, block=True, source=VolumeOrigin(volume="v")))
     with pytest.raises(PreconditionError, match="is in use"):
-        await pool.create_snapshot("s", "v")
+        await pool.snapshots.create("s", "v")
     await pool.unpublish("v", target)
     await pool.unstage("v", staging)
-    assert [volume.name for volume in await pool.trash()] == ["old"]
+    assert [volume.name for volume in await pool.trash.list()] == ["old"]
 
 
 @pytest.mark.parametrize("bench", ["ext4"], indirect=True)
@@ -240,18 +240,18 @@ async def test_restored_trash_that_does_not_fit_evicts_no_other(bench: Bench) ->
     pool = await bench.open("pool", "image:{home},sparse=yes")
     await bench.use(pool, "large", 120 * MI, MI, owner=DAY)
     await bench.discard(pool)
-    assert await pool.discard("large")
+    assert await pool.trash.discard("large")
     _write(bench.disk / "of-others", 200 * MI)
     with pytest.raises(DoesNotFitError):
-        await pool.restore("large")
-    assert [volume.name for volume in await pool.trash()] == ["old", "large"]
+        await pool.trash.restore("large")
+    assert [volume.name for volume in await pool.trash.list()] == ["old", "large"]
 
 
 async def test_a_fake_pool(real_folder: Path) -> None:
     pool = make(parse("fake,size=10Gi"))
     await pool.open()
     await pool.create(VolumeRequest("old", 8 * GI, owner=DAY))
-    assert await pool.discard("old")
+    assert await pool.trash.discard("old")
     await _stays(pool, VolumeRequest("old", 11 * GI), OutOfRangeError)
     await _stays(pool, VolumeRequest("new", 11 * GI), OutOfRangeError)
     pool.backend.records.damaged["new"] = "its checksum is wrong"

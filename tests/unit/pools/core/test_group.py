@@ -38,7 +38,7 @@ def of(pool: Pool, *volumes: str, name: str = "s") -> list[MemberRequest]:
 
 
 async def snapshots(*pools: Pool) -> list[str]:
-    return [snapshot.name for pool in pools for snapshot in await pool.list_snapshots()]
+    return [snapshot.name for pool in pools for snapshot in await pool.snapshots.list()]
 
 
 async def test_all_or_none() -> None:
@@ -209,7 +209,7 @@ async def test_what_cannot_be_held_still_together(real_folder: Path, xfs: Path) 
         everything = [*of(pool, "raw", "raw2", "f"), *of(subvolumes, "v", "w")]
         await group.take(everything)  # nothing is in use
         for member in everything:
-            await member.pool.delete_snapshot(member.wanted.name)
+            await member.pool.snapshots.delete(member.wanted.name)
         async with staged(real_folder, [(pool, "raw"), (pool, "f"), (subvolumes, "v"), (subvolumes, "w")]):
             with pytest.raises(PreconditionError, match=r"held still together: images/raw is raw .* subvolumes/v is a"):
                 await group.take(everything)
@@ -326,10 +326,10 @@ async def test_what_was_taken_too_late_is_never_completed(
         await pool.create(VolumeRequest("v", 400 * MI, fstype="xfs"))
         async with staged(real_folder, [(pool, "v")]):
             monkeypatch.setattr(ImageContent, "snapshot", slow)
-            monkeypatch.setattr(pool, "delete_snapshot", failing)
+            monkeypatch.setattr(pool.snapshots, "delete_held", failing)
             with pytest.raises(HostError, match="were frozen for"):
                 await group.take(of(pool, "v"), completed={"whole": "yes"}, seconds=0.5)
             monkeypatch.undo()
-            assert "whole" not in (await pool.get_snapshot("s-v")).owner
+            assert "whole" not in (await pool.snapshots.get("s-v")).owner
             (made,) = await group.take(of(pool, "v", name="t"), completed={"whole": "yes"})
             assert made.owner["whole"] == "yes"

@@ -118,7 +118,7 @@ def node(real_folder: Path, xfs: Path) -> Iterator[Node]:
 
 
 async def _left(driver: Driver) -> list[str]:
-    return [snapshot.name for pool in driver.pools.values() for snapshot in await pool.list_snapshots()]
+    return [snapshot.name for pool in driver.pools.values() for snapshot in await pool.snapshots.list()]
 
 
 async def _delete(driver: Driver) -> None:

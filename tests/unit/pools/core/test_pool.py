@@ -34,7 +34,8 @@ from tonnage.pools.base.contract import (
 from tonnage.pools.base.record import Records, VolumeRecord
 from tonnage.pools.base.reservation import LARGEST
 from tonnage.pools.core.backend import Backend, Mounts, RequestedVolume
-from tonnage.pools.core.pool import Pool, expanded_size
+from tonnage.pools.core.growth import expanded_size
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.fake.backend import FakePool
 
 MI = 1024**2
@@ -135,7 +136,7 @@ async def pool() -> ShelfPool:
 
 async def test_what_is_not_open_is_not_said_to_be_gone() -> None:
     closed = ShelfPool()
-    for call in (closed.create(VolumeRequest("a", MI)), closed.get("a"), closed.list(), closed.expand("a", MI)):
+    for call in (closed.create(VolumeRequest("a", MI)), closed.get("a"), closed.list(), closed.growth.expand("a", MI)):
         with pytest.raises(UnavailableError, match="shelf pool is not open"):
             await call
 
@@ -201,20 +202,20 @@ async def test_a_damaged_record_stops_only_its_volume(pool: ShelfPool) -> None:
 async def test_what_a_kind_does_not_offer(pool: ShelfPool, tmp_path: Path) -> None:
     await pool.create(VolumeRequest("a", MI))
     for call, what in (
-        (pool.create_snapshot("s", "a"), "snapshots"),
-        (pool.delete_snapshot("s"), "snapshots"),
+        (pool.snapshots.create("s", "a"), "snapshots"),
+        (pool.snapshots.delete("s"), "snapshots"),
         (pool.create(VolumeRequest("b", MI, source=VolumeOrigin(volume="a"))), "made from a volume a"),
-        (pool.expand("a", 2 * MI), "larger volumes"),
-        (pool.grow("a", tmp_path), "larger volumes"),
+        (pool.growth.expand("a", 2 * MI), "larger volumes"),
+        (pool.growth.grow("a", tmp_path), "larger volumes"),
         (pool.device("a"), "block devices"),
     ):
         with pytest.raises(UnsupportedError, match=what):
             await call
     with pytest.raises(NotFoundError):
-        await pool.get_snapshot("s")
+        await pool.snapshots.get("s")
     with pytest.raises(NotFoundError):
         await pool.device("b")
-    assert (list(await pool.list_snapshots()), list(await pool.erasing()), await pool.volume_limit()) == ([], [], 0)
+    assert (list(await pool.snapshots.list()), list(await pool.erasing()), await pool.volume_limit()) == ([], [], 0)
 
 
 def test_a_volume_that_grows_has_whole_blocks_within_the_limit() -> None:
@@ -246,7 +247,7 @@ async def test_a_copy_is_of_the_source_that_was_asked_for_first() -> None:
     pool = FakePool("p", 10 * MI, directories=False)
     await pool.create(VolumeRequest("empty", MI))
     for name in ("s", "t"):
-        await pool.create_snapshot(name, "empty")
+        await pool.snapshots.create(name, "empty")
     source = VolumeOrigin(snapshot="s")
     made = await pool.create(VolumeRequest("copy", MI, source=source))
     assert await pool.create(VolumeRequest("copy", MI, source=source)) == made
@@ -260,7 +261,7 @@ async def test_a_pool_that_is_closed_holds_nothing_for_snapshots(monkeypatch: py
     await pool.create(VolumeRequest("v", MI))
     monkeypatch.setattr(pool.backend, "is_open", False)
     with pytest.raises(UnavailableError):
-        async with pool.hold([SnapshotRequest("s", "v")]):
+        async with pool.snapshots.hold([SnapshotRequest("s", "v")]):
             pytest.fail("it is closed")
 
 

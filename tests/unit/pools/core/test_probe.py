@@ -12,9 +12,11 @@ from tests.hanging import HangingPool
 
 from tonnage.aio.clock import LoopClock
 from tonnage.errors import ExhaustedError, HostError
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.core.pool import SLOW
+from tonnage.pools.base.contract import SnapshotRequest, VolumeRequest
+from tonnage.pools.core import group
+from tonnage.pools.core.group import MemberRequest
 from tonnage.pools.core.probe import EVERY, PATIENCE, DiskHangsError, WriteProbe
+from tonnage.pools.core.work import SLOW
 from tonnage.pools.fake.backend import FakePool
 from tonnage.testing.wait import Eventually
 
@@ -257,13 +259,14 @@ CALLS: dict[str, Callable[[_Hanging, str], Coroutine[Any, Any, Any]]] = {
     "publish": lambda pool, name: pool.publish(name, Path("/s"), Path("/t")),
     "unpublish": lambda pool, name: pool.unpublish(name, Path("/t")),
     "stats": lambda pool, name: pool.stats(name, Path("/t")),
-    "expand": lambda pool, name: pool.expand(name, 2 * GIB),
-    "grow": lambda pool, name: pool.grow(name, Path("/t")),
+    "expand": lambda pool, name: pool.growth.expand(name, 2 * GIB),
+    "grow": lambda pool, name: pool.growth.grow(name, Path("/t")),
     "modify": lambda pool, name: pool.modify(name, {}),
     "annotate": lambda pool, name: pool.annotate(name, {"a": "b"}),
     "in_use": lambda pool, name: pool.in_use(name),
-    "create_snapshot": lambda pool, name: pool.create_snapshot(f"of-{name}", name),
-    "delete_snapshot": lambda pool, name: pool.delete_snapshot(f"of-{name}"),
+    "create_snapshot": lambda pool, name: pool.snapshots.create(f"of-{name}", name),
+    "delete_snapshot": lambda pool, name: pool.snapshots.delete(f"of-{name}"),
+    "group": lambda pool, name: group.take([MemberRequest(pool, SnapshotRequest(f"of-{name}", name))]),
 }
 
 
@@ -328,6 +331,32 @@ async def test_what_a_call_makes_that_has_given_up_is_deleted_unless_somebody_as
     await asyncio.sleep(EVERY)
     assert await hanging.settle("new") is None
     assert told == ["new"], "what was there before stays"
+
+
+@pytest.mark.parametrize("other", ["o", "q"])  # before and after the pool that hangs
+async def test_a_group_with_a_disk_that_hangs_gives_up_and_leaves_nothing(
+    hanging: _Hanging, other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it makes later is deleted before the call that is repeated begins."""
+    hanging.hung = lambda work: work != hanging.snapshots.check  # it hangs with its file systems frozen
+    monkeypatch.setattr(group, "Threads", lambda name, workers: hanging.work.threads)
+    well = HangingPool(other, 10 * GIB)
+    await well.open()
+    members = [MemberRequest(pool, SnapshotRequest("s", "v")) for pool in (hanging, well)]
+    for member in members:
+        await member.pool.create(VolumeRequest("v", GIB))
+    hanging.goes.clear()
+    for _ in range(2):
+        with pytest.raises(DiskHangsError):
+            await group.take(members)
+    again = asyncio.ensure_future(group.take(members))
+    await asyncio.sleep(0)
+    hanging.goes.set()
+    await again
+    await asyncio.sleep(EVERY)
+    for member in members:
+        assert [one.name for one in await member.pool.snapshots.list()] == ["s"], "by the call that was repeated"
+    await well.close()
 
 
 async def test_the_condition_of_a_volume_says_that_its_disk_hangs(hanging: _Hanging) -> None:

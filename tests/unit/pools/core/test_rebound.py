@@ -64,8 +64,8 @@ async def test_the_rate_of_erasing_changes_while_it_erases(tmp_path: Path) -> No
     await pool.delete("a")
     assert [e.name for e in await pool.erasing()] == ["a"]
     pool.rebound(PoolLimits(GIB), erase_rate=0)
-    assert pool._eraser is not None
-    assert pool._eraser._pace.pause(GIB, 0.0) == 0.0
+    assert pool._deletion._eraser is not None
+    assert pool._deletion._eraser._pace.pause(GIB, 0.0) == 0.0
     await pool.close()
 
 

@@ -12,7 +12,7 @@ async def test_status_of_a_pool() -> None:
     pool = FakePool("p", 1000)
     await pool.create(VolumeRequest("a", 100))
     await pool.create(VolumeRequest("i", 50, owner={INLINE: "true"}))
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     found = await status.read(pool)
     assert (found.reserved, found.inline_reserved, found.problem, found.abnormal) == (250, 50, "", {})
     assert found.capacity is not None

@@ -17,12 +17,11 @@ from tonnage.host import loop, mount
 from tonnage.host.run import run
 from tonnage.pools.base.contract import SnapshotRequest, VolumeRequest
 from tonnage.pools.base.record import TRASHED, UNDELETE, VolumeRecord
-from tonnage.pools.base.reservation import Disks
+from tonnage.pools.base.reservation import Disks, SharedDisk
 from tonnage.pools.config import make, parse
 from tonnage.pools.core import group
 from tonnage.pools.core.group import MemberRequest
-from tonnage.pools.core.pool import Pool, check_undelete
-from tonnage.pools.core.trash import evict_oldest
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.fake.backend import FakeBackend, FakePool
 from tonnage.testing.clock import ManualClock
 
@@ -46,12 +45,12 @@ async def _used(pool: Pool, name: str, size: int = 4 * GIB, **more: Any) -> None
 
 
 async def _names(pool: Pool) -> tuple[list[str], list[str]]:
-    return [v.name for v in await pool.list()], [v.name for v in await pool.trash()]
+    return [v.name for v in await pool.list()], [v.name for v in await pool.trash.list()]
 
 
 async def _discard(pool: Pool, *names: str) -> None:
     for name in names:
-        await pool.discard(name)
+        await pool.trash.discard(name)
         await asyncio.sleep(1)
 
 
@@ -59,16 +58,16 @@ async def _discard(pool: Pool, *names: str) -> None:
 async def test_trash_counts_as_free_and_is_restored_once(pool: Pool) -> None:
     await _used(pool, "v")
     before = await pool.get("v")
-    await pool.discard("v")
-    await pool.discard("v")
+    await pool.trash.discard("v")
+    await pool.trash.discard("v")
     assert await _names(pool) == ([], ["v"])
     capacity = await pool.capacity()
     assert (capacity.free, capacity.largest, capacity.used) == (10 * GIB, 10 * GIB, 0)
     with pytest.raises(NotFoundError, match="tonnage volumes restore"):
         await pool.stage("v", Path("/s/v"))
-    restored = await pool.restore("v")
-    assert (restored, await pool.restore("v")) == (before, before)
-    assert not pool.restoring, "nothing is remembered of it"
+    restored = await pool.trash.restore("v")
+    assert (restored, await pool.trash.restore("v")) == (before, before)
+    assert not pool.trash.restoring, "nothing is remembered of it"
     assert (await _names(pool), (await pool.capacity()).free) == ((["v"], []), 6 * GIB)
 
 
@@ -87,7 +86,7 @@ async def test_the_oldest_goes_first_and_only_as_many_as_are_needed(pool: Pool) 
 async def test_no_volume_is_refused_for_trash_and_none_is_evicted_for_what_can_never_fit(pool: Pool) -> None:
     await _used(pool, "kept", 5 * GIB)
     await _used(pool, "old", 5 * GIB)
-    await pool.discard("old")
+    await pool.trash.discard("old")
     with pytest.raises(ExhaustedError):
         await pool.create(VolumeRequest("new", 6 * GIB))
     with pytest.raises(ExhaustedError):
@@ -98,17 +97,17 @@ async def test_no_volume_is_refused_for_trash_and_none_is_evicted_for_what_can_n
     await pool.create(VolumeRequest("new", 5 * GIB))
     assert await _names(pool) == (["kept", "new"], [])
     with pytest.raises(NotFoundError):
-        await pool.restore("old")
+        await pool.trash.restore("old")
 
 
 @pytest.mark.virtual_time
 async def test_growth_and_snapshots_evict_too(pool: Pool) -> None:
     await _used(pool, "v", 4 * GIB)
     await _used(pool, "old", 4 * GIB)
-    await pool.discard("old")
-    await pool.expand("v", 5 * GIB)
+    await pool.trash.discard("old")
+    await pool.growth.expand("v", 5 * GIB)
     assert await _names(pool) == (["v"], ["old"]), "2Gi were free"
-    await pool.create_snapshot("s", "v")
+    await pool.snapshots.create("s", "v")
     assert await _names(pool) == (["v"], [])
 
 
@@ -138,7 +137,7 @@ async def test_its_time_ends_it_and_a_shorter_one_does_not_wait_for_a_longer(poo
 async def test_the_time_of_trash_that_comes_after_all_other_has_ended_ends_it_too(pool: Pool) -> None:
     for name in ("first", "second"):
         await _used(pool, name, owner={UNDELETE: "60"})
-        await pool.discard(name)
+        await pool.trash.discard(name)
         await asyncio.sleep(120)
         assert await _names(pool) == ([], [])
 
@@ -156,7 +155,7 @@ async def test_none_goes_before_its_time_with_one_whose_time_is_just_over(pool: 
     for name in ("a", "b"):
         await _used(pool, name, owner={UNDELETE: "60"})
         ends[name] = clock.time() + 60
-        await pool.discard(name)
+        await pool.trash.discard(name)
         await asyncio.sleep(0.5)
     await asyncio.sleep(120)
     assert gone.keys() == ends.keys()
@@ -164,33 +163,16 @@ async def test_none_goes_before_its_time_with_one_whose_time_is_just_over(pool: 
 
 
 async def test_trash_of_the_same_name_in_two_pools_of_a_disk_goes_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeBackend, "disk", "sda")
+    monkeypatch.setattr(FakeBackend, "disk", SharedDisk(Path("/")))
     asking, *others = [FakePool(name, 10 * GIB, directories=False, clock=ManualClock()) for name in "abc"]
     for pool in others:
         await pool.open()
         await _used(pool, "v")
-        await pool.discard("v")
-    assert [await evict_oldest(asking, "") for _ in range(3)] == [True, True, False]
+        await pool.trash.discard("v")
+    assert [await asking.trash.evict_oldest("") for _ in range(3)] == [True, True, False]
     assert [await _names(pool) for pool in others] == [([], []), ([], [])]
     for pool in others:
         await pool.close()
-
-
-def test_trash_of_a_pool_whose_event_loop_has_ended_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was not closed: nothing of it can be called from another loop."""
-    monkeypatch.setattr(FakeBackend, "disk", "sda")
-    left, asking = (FakePool(name, 10 * GIB, directories=False, clock=ManualClock()) for name in "ab")
-
-    async def leave() -> None:
-        await _used(left, "v")
-        await left.discard("v")
-
-    async def ask() -> bool:
-        return await evict_oldest(asking, "")
-
-    asyncio.run(leave())
-    assert not asyncio.run(ask())
-    assert [record.name for record in left.backend.records.trash()] == ["v"]
 
 
 @pytest.mark.virtual_time
@@ -198,7 +180,7 @@ def test_trash_of_a_pool_whose_event_loop_has_ended_stays(monkeypatch: pytest.Mo
 async def test_what_does_not_stay(pool: Pool, owner: dict[str, str], parameters: dict[str, str]) -> None:
     """Of no such class, to be erased, or with a record that a person has changed."""
     await pool.create(VolumeRequest("v", GIB, owner=owner, parameters=parameters))
-    assert not await pool.discard("v")
+    assert not await pool.trash.discard("v")
     assert await _names(pool) == (["v"], [])
 
 
@@ -206,7 +188,7 @@ async def test_what_does_not_stay(pool: Pool, owner: dict[str, str], parameters:
 async def test_a_pool_that_can_have_no_trash_any_more_gets_none(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     await _used(pool, "v")
     monkeypatch.setattr(pool.backend, "trash_fault", lambda: "overcommit= was set since")
-    assert not await pool.discard("v")
+    assert not await pool.trash.discard("v")
     assert await _names(pool) == (["v"], [])
 
 
@@ -215,14 +197,14 @@ async def test_a_volume_in_use_becomes_no_trash(pool: Pool) -> None:
     await _used(pool, "v")
     await pool.stage("v", Path("/s"))
     with pytest.raises(PreconditionError):
-        await pool.discard("v")
+        await pool.trash.discard("v")
     assert await _names(pool) == (["v"], [])
 
 
 @pytest.mark.virtual_time
 async def test_its_name_can_be_used_again(pool: Pool) -> None:
     await _used(pool, "v", 6 * GIB)
-    await pool.discard("v")
+    await pool.trash.discard("v")
     assert (await pool.create(VolumeRequest("v", 8 * GIB))).size == 8 * GIB
     assert (await _names(pool), (await pool.capacity()).free) == ((["v"], []), 2 * GIB)
 
@@ -230,7 +212,7 @@ async def test_its_name_can_be_used_again(pool: Pool) -> None:
 @pytest.mark.virtual_time
 async def test_a_deletion_that_fails_leaves_trash_that_counts_as_free(pool: Pool) -> None:
     await _used(pool, "v")
-    await pool.discard("v")
+    await pool.trash.discard("v")
     delete = pool.backend.delete
 
     def failing(name: str) -> None:
@@ -238,40 +220,39 @@ async def test_a_deletion_that_fails_leaves_trash_that_counts_as_free(pool: Pool
 
     pool.backend.delete = failing  # type: ignore[method-assign]
     with pytest.raises(HostError):
-        await pool.evict("v")
+        await pool.trash.evict("v")
     assert (await _names(pool), (await pool.capacity()).free) == (([], ["v"]), 10 * GIB)
     pool.backend.delete = delete  # type: ignore[method-assign]
-    await pool.evict("v")
-    await pool.evict("v")
+    await pool.trash.evict("v")
+    await pool.trash.evict("v")
     assert (await _names(pool), (await pool.capacity()).free) == (([], []), 10 * GIB)
 
 
 def test_what_a_class_cannot_have(tmp_path: Path) -> None:
-    check_undelete(FakePool("a", GIB), {}, {"erase": "zero"})
+    FakePool("a", GIB).trash.check_undelete({}, {"erase": "zero"})
     with pytest.raises(InvalidError, match=r"tonnage\.dev/undelete retains what is deleted, erase=zero erases it"):
-        check_undelete(FakePool("a", GIB), DAY, {"erase": "zero"})
+        FakePool("a", GIB).trash.check_undelete(DAY, {"erase": "zero"})
     for text, why in (
         (f"static:{tmp_path}/a", "its kind keeps no deleted volumes"),
         (f"image:{tmp_path}/b,size=1Gi,sparse=yes,overcommit=2", "overcommit= a disk may get full"),
     ):
         with pytest.raises(InvalidError, match=f"{why}.*; name another pool with parameter pool, or remove"):
-            check_undelete(make(parse(text)), DAY, {})
+            make(parse(text)).trash.check_undelete(DAY, {})
 
 
 @pytest.fixture
 async def two(real_folder: Path) -> AsyncIterator[tuple[Pool, Pool]]:
     """Image pools on a disk of their own; the first is sparse."""
+    disks = Disks()
     pools = [
-        make(parse(f"image:{real_folder}/{name},name={name},sparse={sparse}"))
+        make(parse(f"image:{real_folder}/{name},name={name},sparse={sparse}"), disks=disks)
         for name, sparse in (("a", "yes"), ("b", "no"))
     ]
-    disks = Disks()
     for pool in pools:
-        pool.backend.folder.disks = disks  # type: ignore[attr-defined]
         await pool.open()
     yield pools[0], pools[1]
     for pool in pools:
-        for volume in [*await pool.list(), *await pool.trash()]:
+        for volume in [*await pool.list(), *await pool.trash.list()]:
             await pool.delete(volume.name)
         await pool.close()
 
@@ -293,10 +274,10 @@ async def test_image_pools_of_one_disk_evict_each_others(two: tuple[Pool, Pool],
             file.read(1)
             os.fsync(file.fileno())  # pages to be written stay
         was_cached = is_cached(image)
-        await a.discard("old")
+        await a.trash.discard("old")
         if was_cached and not is_cached(image):
             break
-        await a.restore("old")
+        await a.trash.restore("old")
     else:
         pytest.fail("its removal would take longer")
     after = await a.capacity(), await b.capacity()
@@ -304,11 +285,11 @@ async def test_image_pools_of_one_disk_evict_each_others(two: tuple[Pool, Pool],
     await a.close()
     await a.open()
     assert await _names(a) == ([], ["old"]), "a new process finds it"
-    await a.restore("old")
+    await a.trash.restore("old")
     await a.stage("old", staging)
     assert (staging / "data").read_text() == "mine"
     await a.unstage("old", staging)
-    await a.discard("old")
+    await a.trash.discard("old")
     account = b.backend.folder.account  # type: ignore[attr-defined]
     account.free = lambda: 100 * MI + (0 if image.exists() else half)
     await b.create(VolumeRequest("new", 256 * MI))
@@ -327,14 +308,14 @@ async def test_what_is_restored_has_its_bytes(two: tuple[Pool, Pool], real_folde
     for pool, name in ((a, "old"), (b, "large")):
         await pool.stage(name, real_folder / "s")
         await pool.unstage(name, real_folder / "s")
-        await pool.discard(name)
+        await pool.trash.discard(name)
     account = a.backend.folder.account  # type: ignore[attr-defined]
     account.free = lambda: 0 if image.exists() else GIB
     with pytest.raises(ExhaustedError, match="volume old cannot be restored"):
-        await a.restore("old")
+        await a.trash.restore("old")
     assert (await _names(a), await _names(b)) == (([], ["old"]), ([], ["large"])), "nothing goes for what cannot fit"
     account.free = lambda: 300 * MI + (0 if image.exists() else GIB)
-    await a.restore("old")
+    await a.trash.restore("old")
     assert (await _names(a), await _names(b)) == ((["old"], []), ([], []))
 
 
@@ -353,9 +334,9 @@ async def test_of_two_that_are_restored_at_once_none_goes_for_the_other(
     with full.open("r+b") as image:
         os.posix_fallocate(image.fileno(), 0, os.fstat(image.fileno()).st_size)
     for name in ("one", "other", "full"):
-        await a.discard(name)
+        await a.trash.discard(name)
     a.backend.folder.account.free = lambda: 500 * MI + (0 if full.exists() else 548 * MI)  # type: ignore[attr-defined]
-    outcomes = await asyncio.gather(a.restore("one"), a.restore("other"), return_exceptions=True)
+    outcomes = await asyncio.gather(a.trash.restore("one"), a.trash.restore("other"), return_exceptions=True)
     assert sorted(isinstance(one, ExhaustedError) for one in outcomes) == [False, True], outcomes
     assert sorted(name for some in await _names(a) for name in some) == ["one", "other"]
     await b.open()
@@ -363,8 +344,8 @@ async def test_of_two_that_are_restored_at_once_none_goes_for_the_other(
 
 async def test_the_mark_is_in_the_record(pool: Pool) -> None:
     await _used(pool, "v")
-    await pool.discard("v")
-    (trash,) = await pool.trash()
+    await pool.trash.discard("v")
+    (trash,) = await pool.trash.list()
     assert float(trash.owner[TRASHED]) > 0
     assert trash.owner[UNDELETE] == "86400"
 
@@ -397,7 +378,7 @@ async def test_a_full_disk_does_not_keep_a_volume_from_being_deleted(pool: Pool)
         raise ExhaustedError("No space left on device")
 
     pool.backend.write = full  # type: ignore[method-assign]
-    assert not await pool.discard("v")
+    assert not await pool.trash.discard("v")
     await pool.delete("v")
     pool.backend.write = write  # type: ignore[method-assign]
     assert (await _names(pool), (await pool.capacity()).free) == (([], []), 10 * GIB)
@@ -427,7 +408,7 @@ async def test_trash_of_a_disk_that_was_away_is_there_with_it_and_goes_if_its_ti
     await pool.open()
     for name, seconds in (("long", "86400"), ("short", "1")):
         await pool.create(VolumeRequest(name, 20 * MI, owner={UNDELETE: seconds}))
-        await pool.discard(name)
+        await pool.trash.discard(name)
     await pool.close()
     mount.umount(disk)
     pool = made()
@@ -442,7 +423,7 @@ async def test_trash_of_a_disk_that_was_away_is_there_with_it_and_goes_if_its_ti
         async with asyncio.timeout(60):
             while await _names(pool) != ([], ["long"]):
                 await asyncio.sleep(0.05)
-        await pool.restore("long")
+        await pool.trash.restore("long")
         assert await _names(pool) == (["long"], [])
         await pool.close()
     finally:

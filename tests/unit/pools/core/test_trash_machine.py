@@ -98,7 +98,7 @@ class TrashMachine(RuleBasedStateMachine):
     def discard(self, choice: int) -> None:
         name = self._pick(self.live, choice)
         size, stays = self.live.pop(name)
-        assert self.run(self.pool.discard(name)) == bool(stays)
+        assert self.run(self.pool.trash.discard(name)) == bool(stays)
         if stays:
             self.trash[name] = size, self._now() + stays
         else:
@@ -110,7 +110,7 @@ class TrashMachine(RuleBasedStateMachine):
     def restore(self, choice: int) -> None:
         name = self._pick(self.trash, choice)
         size, _ = self.trash.pop(name)
-        self.run(self.pool.restore(name))
+        self.run(self.pool.trash.restore(name))
         self.live[name] = size, int(self.run(self.pool.get(name)).owner[UNDELETE])
 
     @precondition(lambda self: self.live)
@@ -118,7 +118,7 @@ class TrashMachine(RuleBasedStateMachine):
     def expand(self, choice: int, more: int) -> None:
         name = self._pick(self.live, choice)
         size, stays = self.live[name]
-        if size + more <= TOTAL and self._tried(self.pool.expand(name, size + more), more):
+        if size + more <= TOTAL and self._tried(self.pool.growth.expand(name, size + more), more):
             self.live[name] = size + more, stays
 
     @precondition(lambda self: self.live)
@@ -126,7 +126,7 @@ class TrashMachine(RuleBasedStateMachine):
     def snapshot(self, choice: int) -> None:
         volume, name = self._pick(self.live, choice), self._new()
         size, _ = self.live[volume]
-        if self._tried(self.pool.create_snapshot(name, volume), size):
+        if self._tried(self.pool.snapshots.create(name, volume), size):
             self.snapshots[name] = size
 
     @precondition(lambda self: len(self.live) > 1)
@@ -143,7 +143,7 @@ class TrashMachine(RuleBasedStateMachine):
     def delete_snapshot(self, choice: int) -> None:
         name = self._pick(self.snapshots, choice)
         del self.snapshots[name]
-        self.run(self.pool.delete_snapshot(name))
+        self.run(self.pool.snapshots.delete(name))
 
     @rule(seconds=st.sampled_from([5, 40, 400]))
     def wait(self, seconds: int) -> None:
@@ -157,11 +157,11 @@ class TrashMachine(RuleBasedStateMachine):
     @rule()
     def restore_what_is_gone(self) -> None:
         with pytest.raises(NotFoundError):
-            self.run(self.pool.restore(f"v{self.count + 1}"))
+            self.run(self.pool.trash.restore(f"v{self.count + 1}"))
 
     @invariant()
     def agrees(self) -> None:
-        volumes, trash = self.run(self.pool.list()), self.run(self.pool.trash())
+        volumes, trash = self.run(self.pool.list()), self.run(self.pool.trash.list())
         assert {volume.name: volume.size for volume in volumes} == {name: size for name, (size, _) in self.live.items()}
         assert {volume.name: volume.size for volume in trash} == {name: size for name, (size, _) in self.trash.items()}
         assert self.run(self.pool.capacity()).free == TOTAL - self._reserved()

@@ -133,7 +133,7 @@ async def test_an_image_is_never_cut_below_its_file_system(pool: Pool, real_fold
     record = real_folder / "pool" / "v.json"
     before = record.read_bytes()
     await pool.unstage("v", real_folder / "s")
-    await pool.expand("v", 200 * MI)
+    await pool.growth.expand("v", 200 * MI)
     await pool.stage("v", real_folder / "s")
     await pool.unstage("v", real_folder / "s")
     await pool.close()

@@ -346,16 +346,16 @@ class TestBlock:
 async def test_a_disk_unmounted_under_the_pool(opened: Opener, small_disk: Path) -> None:
     pool = await opened(folder=small_disk, size=0, ratio=1.0)
     await pool.create(VolumeRequest("v", 8 * MI))
-    await pool.create_snapshot("s", "v")
+    await pool.snapshots.create("s", "v")
     _command("umount", "--lazy", str(small_disk))
     (small_disk / "pool").mkdir()
     for call in (
         pool.create(VolumeRequest("w", 8 * MI)),
         pool.delete("v"),
         pool.delete("nobody"),
-        pool.delete_snapshot("s"),
-        pool.create_snapshot("t", "v"),
-        pool.expand("v", 12 * MI),
+        pool.snapshots.delete("s"),
+        pool.snapshots.create("t", "v"),
+        pool.growth.expand("v", 12 * MI),
         pool.stage("v", small_disk / "staging"),
     ):
         with pytest.raises(UnavailableError, match="is not the one that was opened"):

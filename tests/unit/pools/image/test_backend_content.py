@@ -64,7 +64,7 @@ async def test_blocks_are_shared_where_the_disk_can_and_promised_all_the_same(sh
     (staging / "file").write_bytes(os.urandom(100 * MI))
     os.sync()
     before = os.statvfs(sharing).f_bfree * os.statvfs(sharing).f_frsize
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     await pool.create(VolumeRequest("b", 150 * MI, source=VolumeOrigin(snapshot="s")))
     after = os.statvfs(sharing).f_bfree * os.statvfs(sharing).f_frsize
     assert before - after < 50 * MI
@@ -141,7 +141,7 @@ async def test_a_snapshot_is_of_one_moment_while_a_program_writes(
     for number in range(3):
         (staging / f"unsynced-{number}").write_bytes(b"x" * MI)
         begun.append(writer.done)
-        await pool.create_snapshot(f"s{number}", "a")
+        await pool.snapshots.create(f"s{number}", "a")
     writer.stop()
     await pool.unstage("a", staging)
     assert freezes == frozen
@@ -165,7 +165,7 @@ async def test_an_image_of_many_pieces_is_frozen(sharing: Path, monkeypatch: pyt
     await pool.create(VolumeRequest("a", 40 * MI))
     await pool.stage("a", staging)
     (staging / "file").write_text("not synced")
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     await pool.unstage("a", staging)
     await pool.create(VolumeRequest("b", 40 * MI, source=VolumeOrigin(snapshot="s")))
     await pool.stage("b", staging)
@@ -180,12 +180,12 @@ async def test_raw_block_in_use_is_copied_only_where_blocks_can_be_shared(real_f
     await pool.create(VolumeRequest("a", 8 * MI, block=True))
     await pool.stage("a", staging)
     try:
-        await pool.create_snapshot("s", "a")
+        await pool.snapshots.create("s", "a")
     except PreconditionError:  # not here: then nothing is left of it
-        assert await pool.list_snapshots() == []
+        assert await pool.snapshots.list() == []
         assert os.listdir(real_folder / "pool" / ".snapshots") == [".tonnage-pool"]
     await pool.unstage("a", staging)
-    assert (await pool.create_snapshot("t", "a")).block
+    assert (await pool.snapshots.create("t", "a")).block
     await pool.close()
 
 
@@ -220,7 +220,7 @@ async def test_what_an_unfinished_expansion_added_is_cut(real_folder: Path) -> N
     os.truncate(image, length + 50 * MI)
     await pool.open()
     assert image.stat().st_size == length
-    await pool.expand("a", 40 * MI)
+    await pool.growth.expand("a", 40 * MI)
     found = image.stat()
     assert found.st_size >= 40 * MI
     assert found.st_blocks * 512 >= found.st_size, "thick"
@@ -275,7 +275,7 @@ async def test_a_grown_ext4_holds_what_was_asked(real_folder: Path, made: int, u
     await pool.create(VolumeRequest("a", made * MI))
     await pool.stage("a", staging)
     await pool.unstage("a", staging)
-    await pool.expand("a", usable * MI)
+    await pool.growth.expand("a", usable * MI)
     await pool.stage("a", staging)
     assert (await pool.stats("a", staging)).available >= usable * MI
     assert EXT4.grown(usable * MI, EXT4.length(made * MI)) < usable * MI * 1.06 + 64 * MI

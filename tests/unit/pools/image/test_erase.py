@@ -199,13 +199,13 @@ async def test_a_snapshots_deletion_that_was_killed_half_way(opened: Opener, rea
     pool = await opened(rate=1)
     await pool.create(VolumeRequest("v", 8 * MI, block=True, parameters={"erase": "zero"}))
     _write(real_folder / "pool" / "v.img", 8 * MI)
-    await pool.create_snapshot("s", "v")
+    await pool.snapshots.create("s", "v")
     record = (folder / "s.json").read_bytes()
-    await pool.delete_snapshot("s")
+    await pool.snapshots.delete("s")
     await pool.close()
     (folder / "s.json").write_bytes(record)  # as if killed before the record was removed
     pool = await opened(rate=1)
-    assert await pool.list_snapshots() == []
+    assert await pool.snapshots.list() == []
     assert (await pool.capacity()).used == 16 * MI
     await pool.close()
     pool = await opened()
@@ -219,7 +219,7 @@ async def test_half_a_copy_of_what_is_to_be_erased_is_erased(opened: Opener, rea
     pool = await opened()
     await pool.create(VolumeRequest("v", 8 * MI, block=True, parameters={"erase": "zero"}))
     _write(folder / "v.img", 8 * MI)
-    await pool.create_snapshot("s", "v")
+    await pool.snapshots.create("s", "v")
     await pool.close()
     for half, name in zip((folder / "clone.img", folder / ".snapshots" / "half.img"), kept, strict=True):
         half.write_bytes((folder / "v.img").read_bytes()[: 3 * MI + 5])
@@ -258,9 +258,9 @@ async def test_many_first_ones_at_once(opened: Opener) -> None:
     names = [f"v{number}" for number in range(8)]
     for name in names:
         await pool.create(VolumeRequest(name, MI, block=True, parameters={"erase": "zero"}))
-    await asyncio.gather(*(pool.create_snapshot(f"s{name}", name) for name in names))
+    await asyncio.gather(*(pool.snapshots.create(f"s{name}", name) for name in names))
     await asyncio.gather(*(pool.delete(name) for name in names))
-    await asyncio.gather(*(pool.delete_snapshot(f"s{name}") for name in names))
+    await asyncio.gather(*(pool.snapshots.delete(f"s{name}") for name in names))
     await _erased(pool)
     assert (await pool.capacity()).used == 0
 
@@ -293,12 +293,12 @@ async def test_snapshots_are_erased_as_their_volume(opened: Opener, real_folder:
     pool, kept = await opened(), real_folder / "kept"
     await pool.create(VolumeRequest("v", 8 * MI, block=True, parameters={"erase": "zero"}))
     _write(real_folder / "pool" / "v.img", 8 * MI)
-    await pool.create_snapshot("s", "v")
+    await pool.snapshots.create("s", "v")
     await pool.delete("v")
     os.link(real_folder / "pool" / ".snapshots" / "s.img", kept)
     assert SECRET in kept.read_bytes()
     await _erased(pool)
-    await pool.delete_snapshot("s")
+    await pool.snapshots.delete("s")
     await _erased(pool)
     assert kept.read_bytes() == bytes(8 * MI)
     assert (await pool.capacity()).used == 0
@@ -373,7 +373,7 @@ async def test_what_will_be_overwritten_shares_no_blocks(reflinks: Path) -> None
         await pool.create(VolumeRequest("plain", 8 * MI, block=True))
         for name in ("v", "plain"):
             _write(reflinks / "pool" / f"{name}.img", 8 * MI)
-            await pool.create_snapshot(f"s-{name}", name)
+            await pool.snapshots.create(f"s-{name}", name)
         with pytest.raises(UnsupportedError, match="must be known from the beginning"):
             await pool.modify("plain", {"erase": "zero"})
         await pool.modify("v", {"erase": "shred"})
@@ -406,11 +406,11 @@ async def test_a_volume_does_not_become_trash_while_others_have_its_blocks(refli
         await pool.stage(name, reflinks / "staging")
         (reflinks / "staging" / "file").write_bytes(os.urandom(8 * MI))
         await pool.unstage(name, reflinks / "staging")
-    await pool.create_snapshot("s", "kept")
-    assert (await pool.discard("alone"), await pool.discard("kept")) == (True, False)
-    await pool.delete_snapshot("s")
+    await pool.snapshots.create("s", "kept")
+    assert (await pool.trash.discard("alone"), await pool.trash.discard("kept")) == (True, False)
+    await pool.snapshots.delete("s")
     async with asyncio.timeout(60):
-        while not await pool.discard("kept"):  # xfs frees what was removed a moment later
+        while not await pool.trash.discard("kept"):  # xfs frees what was removed a moment later
             await asyncio.sleep(0.05)
     await pool.create(VolumeRequest("new", (await pool.capacity()).largest))
     assert [volume.name for volume in await pool.list()] == ["new"]

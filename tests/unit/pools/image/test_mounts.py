@@ -101,7 +101,7 @@ async def test_a_copy_is_made_as_its_source_and_grows_so(pool: Pool, real_folder
     many = _made_with("-i 4096")
     await pool.create(VolumeRequest("a", 64 * MI, parameters=many))
     inodes = await _inodes(pool, "a", real_folder / "staging")
-    await pool.create_snapshot("s", "a")
+    await pool.snapshots.create("s", "a")
     await pool.create(VolumeRequest("same", 64 * MI, parameters=many, source=VolumeOrigin(snapshot="s")))
     await pool.create(VolumeRequest("none", 700 * MI, source=VolumeOrigin(volume="a")))
     with pytest.raises(InvalidError, match="made with '-i 4096' and is copied as it is"):
@@ -111,7 +111,7 @@ async def test_a_copy_is_made_as_its_source_and_grows_so(pool: Pool, real_folder
 
     assert await _inodes(pool, "same", real_folder / "staging") == inodes
     assert await _inodes(pool, "none", real_folder / "staging") > 5 * inodes
-    await pool.expand("same", 900 * MI)
+    await pool.growth.expand("same", 900 * MI)
     assert await _inodes(pool, "same", real_folder / "staging") > 5 * inodes
 
 
@@ -177,7 +177,7 @@ async def test_what_was_filled_and_used_is_neither_formatted_nor_filled_again(
 async def test_copies_have_their_sources_content(pool: Pool, seeds: Path, real_folder: Path) -> None:
     staging = real_folder / "staging"
     await pool.create(VolumeRequest("a", 20 * MI, parameters=_filled(seeds)))
-    await pool.create_snapshot("before", "a")
+    await pool.snapshots.create("before", "a")
     await pool.create(VolumeRequest("unused", 20 * MI, source=VolumeOrigin(volume="a")))
     assert await _content(pool, "a", staging) == {"seed": "first"}
     (seeds / "seed").write_text("second")
@@ -243,7 +243,7 @@ async def test_a_copy_of_a_mount_elsewhere_hinders_no_later_stage(
     namespace()
     await pool.unstage("a", staging)
     if can_grow:
-        await pool.expand("a", 2 * size)
+        await pool.growth.expand("a", 2 * size)
     with pytest.raises(BusyError):
         await pool.stage("a", staging, options=("ro",))
     await pool.stage("a", staging)

@@ -23,7 +23,7 @@ from tonnage.host.lvm import LogicalVolume
 from tonnage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.pools.base.record import UNDELETE
 from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool, check_undelete
+from tonnage.pools.core.pool import Pool
 from tonnage.pools.lvm.backend import LvmBackend
 from tonnage.pools.lvm.thin_pool import LvmLimits
 from tonnage.pools.lvm.volumes import LogicalVolumes
@@ -67,12 +67,12 @@ async def _create(pool: Pool, name: str, mebibytes: int, **parameters: str) -> N
 
 async def _discard(pool: Pool, *names: str) -> None:
     for name in names:
-        assert await pool.discard(name)
+        assert await pool.trash.discard(name)
         await asyncio.sleep(0.002)
 
 
 async def _names(pool: Pool) -> tuple[list[str], list[str]]:
-    return [v.name for v in await pool.list()], [v.name for v in await pool.trash()]
+    return [v.name for v in await pool.list()], [v.name for v in await pool.trash.list()]
 
 
 async def _free(pool: Pool, **parameters: str) -> int:
@@ -87,10 +87,10 @@ async def test_a_life(pool: Pool, group: Group) -> None:
     await pool.open()
     assert (await _names(pool), await _free(pool), (await pool.capacity()).used) == (([], ["v"]), 4000, 0)
     before = list(group.volumes)
-    await pool.restore("v")
+    await pool.trash.restore("v")
     assert (await _names(pool), await _free(pool), list(group.volumes)) == ((["v"], []), 3000, before)
     await _discard(pool, "v")
-    await pool.evict("v")
+    await pool.trash.evict("v")
     assert (await _names(pool), await _free(pool), group.volumes) == (([], []), 4000, {})
 
 
@@ -102,7 +102,7 @@ async def test_the_oldest_goes_first_and_only_as_many_as_are_needed(pool: Pool) 
     assert await _names(pool) == (["new"], ["b", "c", "a"]), "it fitted"
     await _create(pool, "more", 1000)
     assert await _names(pool) == (["more", "new"], ["c", "a"])
-    await pool.expand("new", 1400 * MI)
+    await pool.growth.expand("new", 1400 * MI)
     assert await _names(pool) == (["more", "new"], ["a"])
     await _create(pool, "all", 1600)
     assert await _names(pool) == (["all", "more", "new"], [])
@@ -132,7 +132,7 @@ async def test_nothing_is_restored_above_the_limit(pool: Pool) -> None:
     await _discard(pool, "old")
     pool.rebound(PoolLimits(size=500 * MI))
     with pytest.raises(ExhaustedError, match="volume old cannot be restored"):
-        await pool.restore("old")
+        await pool.trash.restore("old")
     assert await _names(pool) == ([], ["old"])
 
 
@@ -140,7 +140,7 @@ async def test_a_volume_with_thick_snapshots_does_not_stay(pool: Pool, group: Gr
     await _create(pool, "v", 100)
     group.volumes["s"] = LogicalVolume("s", EXTENT, (), "linear", origin="v")
     pool.backend.table.account.distrust()  # type: ignore[attr-defined]
-    assert not await pool.discard("v")
+    assert not await pool.trash.discard("v")
     assert await _names(pool) == (["v"], [])
 
 
@@ -156,7 +156,7 @@ async def test_a_deletion_that_fails_leaves_trash_that_counts_as_free(
     with monkeypatch.context() as patch:
         patch.setattr("tonnage.host.lvm.lvm", failing)
         with pytest.raises(HostError):
-            await pool.evict("v")
+            await pool.trash.evict("v")
     assert (await _names(pool), await _free(pool), (await pool.capacity()).used) == (([], ["v"]), 4000, 0)
 
 
@@ -220,9 +220,9 @@ async def test_thin_and_thick_trash_count_where_they_are(
     _thin(group, "live")
     await _thin_trash(thin, group, "old", 200)
     assert await _free(thin) == 300
-    await thin.restore("old")
+    await thin.trash.restore("old")
     assert await _free(thin) == 100
-    await thin.restore("thick")
+    await thin.trash.restore("thick")
     assert await _free(thin) == 100
 
 
@@ -237,7 +237,7 @@ async def test_only_what_frees_the_bytes_that_are_needed_makes_way(
     await _thin_trash(thin, group, "thin-new", 200)
     await _create(thin, "thick", 1500, thin="false")
     assert await _names(thin) == (["thick"], ["thin-old", "b", "thin-new"])
-    await thin.expand("thick", 3000 * MI)
+    await thin.growth.expand("thick", 3000 * MI)
     assert await _names(thin) == (["thick"], ["thin-old", "thin-new"])
 
 
@@ -260,21 +260,21 @@ async def test_trash_that_fills_its_thin_pool(
         await _thin_trash(thin, group, "older", 200)
     capacity = await thin.capacity(block=True)
     assert (capacity.largest // MI, capacity.trash) == (free, capacity.free), "nothing fits before it makes way"
-    await thin.restore("old")
+    await thin.trash.restore("old")
     full.data = 0.5
     assert (await _names(thin))[0] == ["live", "old"]
 
 
 async def test_pools_that_keep_none(group: Group) -> None:
     with pytest.raises(InvalidError, match="with overcommit= its thin pool may get full"):
-        check_undelete(make(parse("lvm:vg0,thin=pool,overcommit=2")), DAY, {})
+        make(parse("lvm:vg0,thin=pool,overcommit=2")).trash.check_undelete(DAY, {})
     for text in ("lvm:vg0", "lvm:vg0,thin=pool", "pmem:region0,mode=lvm", "pmem:region0"):
-        check_undelete(make(parse(text)), DAY, {})
+        make(parse(text)).trash.check_undelete(DAY, {})
 
 
 async def test_what_can_never_be_made_evicts_nothing(pool: Pool, group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     await _create(pool, "old", 2000)
-    await pool.discard("old")
+    await pool.trash.discard("old")
     await pool.create(VolumeRequest("used", 100 * MI, fstype="ext4"))
     pool.backend.write(replace_record(pool.backend.record("used"), state="formatted"))
     group.volumes["theirs"] = LogicalVolume("theirs", 100 * EXTENT, (), "linear")
@@ -284,8 +284,8 @@ async def test_what_can_never_be_made_evicts_nothing(pool: Pool, group: Group, m
         (lambda: _create(pool, "theirs", 3000), AlreadyExistsError),
         (lambda: _create(pool, "new", 5000), OutOfRangeError),
         (lambda: _create(pool, "old", 5000), OutOfRangeError),
-        (lambda: pool.expand("used", 3000 * MI), PreconditionError),
+        (lambda: pool.growth.expand("used", 3000 * MI), PreconditionError),
     ):
         with pytest.raises(error):
             await call()
-        assert [volume.name for volume in await pool.trash()] == ["old"]
+        assert [volume.name for volume in await pool.trash.list()] == ["old"]

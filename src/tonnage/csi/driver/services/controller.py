@@ -158,7 +158,7 @@ class ControllerService:
             pool, name = place
             self._driver.check_open(pool)
             await self._driver.fillings.abandon(pool, name, self._driver.state / fillings.FOLDER / name)
-            if await _is_filling(pool, name) or not await pool.discard(name):
+            if await _is_filling(pool, name) or not await pool.trash.discard(name):
                 await pool.delete(name, wait=False)
             self._driver.reclaimed.remove(pool.name, name)
         elif await self._driver.find_inline(request.volume_id) is not None:
@@ -205,8 +205,8 @@ class ControllerService:
         if request.HasField("volume_capability"):
             check_fits(volume, check_capabilities([request.volume_capability]))
         asked = request.capacity_range
-        grown = await pool.expand(volume.name, asked.required_bytes, limit=asked.limit_bytes)
-        waits = bool(pool.unfinished(volume.name))
+        grown = await pool.growth.expand(volume.name, asked.required_bytes, limit=asked.limit_bytes)
+        waits = bool(pool.growth.unfinished(volume.name))
         return csi_pb2.ControllerExpandVolumeResponse(capacity_bytes=grown.size, node_expansion_required=waits)
 
     async def ControllerModifyVolume(
@@ -366,7 +366,7 @@ async def _sizes(
         raise InvalidError(f"capacity_range {size} to {limit} bytes: sizes must not be negative")
     if size == 0 and source:
         with suppress(NotFoundError):  # it may be gone and the volume made already: the pool knows
-            origin = await (pool.get_snapshot(source.snapshot) if source.snapshot else pool.get(source.volume))
+            origin = await (pool.snapshots.get(source.snapshot) if source.snapshot else pool.get(source.volume))
             return origin.size, limit
     if size == 0:
         amount = await pool.capacity(fstype=fstype, block=block)

@@ -143,7 +143,7 @@ def _check_ids(ids: Sequence[str]) -> None:
 
 async def _delete(found: Sequence[GroupMember]) -> None:
     for member in found:
-        await member.pool.delete_snapshot(member.snapshot.name)
+        await member.pool.snapshots.delete(member.snapshot.name)
 
 
 def _as_proto(group: str, found: Sequence[GroupMember]) -> csi_pb2.VolumeGroupSnapshot:

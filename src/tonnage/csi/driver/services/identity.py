@@ -28,7 +28,7 @@ class Identity:
         values = {
             names.MANIFEST_DEFAULT_POOL: self._driver.first_pool.name,
             names.MANIFEST_POOLS: ",".join(f"{pool.name}={pool.kind}" for pool in pools),
-            names.MANIFEST_INLINE: ",".join(pool.name for pool in pools if pool.inline),
+            names.MANIFEST_INLINE: ",".join(pool.name for pool in pools if pool.backend.inline),
         }
         manifest = {key: value for key, value in values.items() if value}
         return csi_pb2.GetPluginInfoResponse(

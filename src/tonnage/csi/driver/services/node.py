@@ -161,7 +161,7 @@ class NodeService:
                 f"volume {request.volume_id} has {volume.size} bytes, requested {asked.required_bytes} to"
                 f" {asked.limit_bytes or 'any'}: call ControllerExpandVolume first; none is made smaller"
             )
-        grown = await pool.grow(volume.name, path)
+        grown = await pool.growth.grow(volume.name, path)
         return csi_pb2.NodeExpandVolumeResponse(capacity_bytes=grown.size)
 
     def _shown(self, request: csi_pb2.NodeGetVolumeStatsRequest | csi_pb2.NodeExpandVolumeRequest) -> Path:

@@ -54,7 +54,7 @@ class SnapshotCalls:
                 owner[names.PARAM_CLUSTER] = cluster  # the volume may be deleted before its snapshot
         elif group := group_of(found.owner):
             raise AlreadyExistsError(f"snapshot {name} exists and is a member of group snapshot {group}")
-        made = await pool.create_snapshot(name, volume, owner=owner)
+        made = await pool.snapshots.create(name, volume, owner=owner)
         return csi_pb2.CreateSnapshotResponse(snapshot=as_proto(pool, made))
 
     async def DeleteSnapshot(self, request: csi_pb2.DeleteSnapshotRequest) -> csi_pb2.DeleteSnapshotResponse:
@@ -69,9 +69,9 @@ class SnapshotCalls:
         if group := group_of(found.owner) if (found := await find(pool, name)) else "":
             with self._driver.in_flight.hold(group_lock(group), "DeleteSnapshot"):
                 await self._check_last(request.snapshot_id, group)
-                await pool.delete_snapshot(name)
+                await pool.snapshots.delete(name)
         else:
-            await pool.delete_snapshot(name)
+            await pool.snapshots.delete(name)
         return csi_pb2.DeleteSnapshotResponse()
 
     async def _check_last(self, vid: str, group: str) -> None:
@@ -112,7 +112,7 @@ class SnapshotCalls:
     async def _all(self) -> AsyncIterator[csi_pb2.Snapshot]:
         for pool in self._driver.pools.values():
             try:
-                snapshots = await pool.list_snapshots()
+                snapshots = await pool.snapshots.list()
             except UnavailableError:
                 continue
             for snapshot in snapshots:
@@ -122,7 +122,7 @@ class SnapshotCalls:
     async def GetSnapshot(self, request: csi_pb2.GetSnapshotRequest) -> csi_pb2.GetSnapshotResponse:
         """One snapshot. Raises NotFoundError."""
         pool, name = self._driver.place(request.snapshot_id, "snapshot")
-        return csi_pb2.GetSnapshotResponse(snapshot=as_proto(pool, await pool.get_snapshot(name)))
+        return csi_pb2.GetSnapshotResponse(snapshot=as_proto(pool, await pool.snapshots.get(name)))
 
 
 def are_offered(driver: Driver) -> bool:
@@ -159,7 +159,7 @@ def check_source(driver: Driver, vid: str, volume: PoolVolume) -> None:
 async def find(pool: Pool, name: str) -> Snapshot | None:
     """A snapshot of a pool, None for none or when the pool cannot be read."""
     try:
-        return await pool.get_snapshot(name)
+        return await pool.snapshots.get(name)
     except (NotFoundError, UnavailableError):
         return None
 

@@ -24,7 +24,7 @@ class Trash:
         """
         pool, name = self._driver.place(request.volume_id)
         self._driver.check_open(pool)
-        await pool.restore(name)
+        await pool.trash.restore(name)
         return inventory_pb2.RestoreVolumeResponse()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from tonnage.csi.driver.group_members import member_name, member_owner
 from tonnage.csi.errors import Code, CsiError
 from tonnage.errors import UnavailableError
 from tonnage.pools.base.contract import INLINE, Snapshot, VolumeRequest
-from tonnage.pools.fake.backend import FEATURES, FakePool
+from tonnage.pools.base.record import VolumeRecord
+from tonnage.pools.fake.backend import FEATURES, FakeBackend, FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]
@@ -53,7 +54,7 @@ async def test_a_group_is_made_once_and_deleted_any_number_of_times(
     assert await client.get_snapshot(ids[0]) == group.snapshots[0]
     for _ in range(2):
         await client.delete_group_snapshot("g", ids)
-    assert await pool.list_snapshots() == await fast.list_snapshots() == []
+    assert await pool.snapshots.list() == await fast.snapshots.list() == []
     assert (await client.get_capacity()).available == 98 * GIB
 
 
@@ -100,7 +101,7 @@ async def test_groups_that_are_refused(refused: Refused, client: FullCsiClient, 
     await create("g", [A, B])
     await refused(create("g", [A, F]), Code.ALREADY_EXISTS, "group snapshot g exists", "a, b")
     await refused(create("g", [A]), Code.ALREADY_EXISTS)
-    assert len(await pool.list_snapshots()) == 2
+    assert len(await pool.snapshots.list()) == 2
     await refused(client.get_group_snapshot(""), Code.INVALID_ARGUMENT, "group_snapshot_id is missing")
     await refused(client.delete_group_snapshot(""), Code.INVALID_ARGUMENT, "group_snapshot_id is missing")
     await refused(client.get_group_snapshot("h"), Code.NOT_FOUND)
@@ -121,7 +122,7 @@ async def test_ids_that_are_not_those_of_the_members(refused: Refused, client: F
 async def _leave_half(pool: FakePool, group: str, sources: list[str]) -> Snapshot:
     """What a driver leaves that was killed after it took a snapshot of volume a."""
     owner = {OWNER_DRIVER: DRIVER, **member_owner(group, sources)}
-    return await pool.create_snapshot(member_name(group, A), "a", owner=owner)
+    return await pool.snapshots.create(member_name(group, A), "a", owner=owner)
 
 
 async def test_what_a_kill_left_is_no_group(
@@ -138,10 +139,10 @@ async def test_what_a_kill_left_is_no_group(
     half = await _leave_half(pool, "g", [A, F])
     gone = id_of("fast", member_name("g", F))
     await client.delete_group_snapshot("g", [f"default/{half.name}", gone])
-    assert await pool.list_snapshots() == []
+    assert await pool.snapshots.list() == []
     half = await _leave_half(pool, "g", [A, F])
     await client.delete_snapshot(f"default/{half.name}")
-    assert await pool.list_snapshots() == []
+    assert await pool.snapshots.list() == []
 
 
 async def test_what_a_kill_left_is_deleted_though_a_source_is_gone(
@@ -150,7 +151,7 @@ async def test_what_a_kill_left_is_deleted_though_a_source_is_gone(
     await _leave_half(pool, "g", [A, B])
     await client.delete_volume(B)
     await refused(client.create_group_snapshot("g", [A, B]), Code.NOT_FOUND)
-    assert await pool.list_snapshots() == []
+    assert await pool.snapshots.list() == []
 
 
 async def test_nothing_stays_of_a_group_that_does_not_fit(
@@ -160,7 +161,7 @@ async def test_nothing_stays_of_a_group_that_does_not_fit(
     for name in ("f", "h"):
         await client.create_volume(name, 3 * GIB, MOUNT, parameters={"pool": "fast"})
     await refused(client.create_group_snapshot("g", [A, F, "fast/h"]), Code.RESOURCE_EXHAUSTED, "fast")
-    assert await pool.list_snapshots() == await fast.list_snapshots() == []
+    assert await pool.snapshots.list() == await fast.snapshots.list() == []
     assert len((await client.create_group_snapshot("g", [A, F])).snapshots) == 2
 
 
@@ -197,11 +198,17 @@ async def test_groups_belong_to_the_driver_that_made_them(
     assert len((await client.get_group_snapshot("g")).snapshots) == 2
 
 
-class _ClosedPool(FakePool):
+class _ClosedBackend(FakeBackend):
     """A pool whose disk is gone."""
 
-    async def list_snapshots(self) -> list[Snapshot]:
+    def all_snapshots(self) -> Sequence[VolumeRecord]:
         raise UnavailableError("the disk is gone")
+
+
+def _closed() -> FakePool:
+    pool = FakePool("fast", GIB)
+    pool.fake.__class__ = _ClosedBackend
+    return pool
 
 
 class _Openings:
@@ -217,7 +224,7 @@ class _Openings:
 async def test_a_pool_that_is_not_open_may_have_members(
     refused: Refused, folder: Path, driver: Driver, pool: FakePool
 ) -> None:
-    pools = {"default": pool, "fast": _ClosedPool("fast", GIB)}
+    pools = {"default": pool, "fast": _closed()}
     half = replace(driver, pools=pools, openings=_Openings())  # type: ignore[arg-type]
     await pool.create(VolumeRequest("a", GIB))
     async with DriverEndpoint(half, folder / "half.sock"), FullCsiClient(folder / "half.sock") as client:
@@ -234,7 +241,7 @@ async def test_a_member_in_a_pool_that_is_not_open_is_not_forgotten(
     """What seems to be all of a group is only what can be read now: nothing of it is deleted."""
     group = await client.create_group_snapshot("g", [A, F])
     (member,) = [one.id for one in group.snapshots if one.volume_id == A]
-    pools = {"default": pool, "fast": _ClosedPool("fast", GIB)}
+    pools = {"default": pool, "fast": _closed()}
     half = replace(driver, pools=pools, openings=_Openings())  # type: ignore[arg-type]
     async with DriverEndpoint(half, folder / "half.sock"), FullCsiClient(folder / "half.sock") as other:
         await refused(other.create_group_snapshot("g", [A, F]), Code.UNAVAILABLE, "pool fast is not open")

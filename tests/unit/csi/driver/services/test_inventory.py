@@ -38,7 +38,7 @@ def socket(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def test_everything_is_told_as_the_pool_knows_it(pools: dict[str, Pool], socket: Path) -> None:
     a = pools["a"]
     await a.create(VolumeRequest("inline", GIB, owner={"inline": "true"}, mutable={"erase": "none"}))
-    await a.create_snapshot("s", "inline")
+    await a.snapshots.create("s", "inline")
     await a.create(VolumeRequest("copy", 2 * GIB, source=VolumeOrigin(snapshot="s")))
 
     async with CsiServer(socket, [inventory.service(pools)]):
@@ -48,7 +48,7 @@ async def test_everything_is_told_as_the_pool_knows_it(pools: dict[str, Pool], s
     first, second = found
     assert (first.pool, first.kind, first.problem, first.capacity) == ("a", "fake", "", await a.capacity())
     assert list(first.volumes) == await a.list()
-    assert list(first.snapshots) == await a.list_snapshots()
+    assert list(first.snapshots) == await a.snapshots.list()
     assert first.reserved == 4 * GIB
     assert (second.pool, second.volumes, second.reserved, second.erasing_bytes) == ("b", [], 0, 0)
 

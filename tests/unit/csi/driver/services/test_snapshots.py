@@ -31,7 +31,7 @@ async def test_a_snapshot_is_made_once_and_deleted_any_number_of_times(client: F
     volume = await client.create_volume("a", GIB, MOUNT)
     snapshot = await client.create_snapshot("s", volume.id, parameters={"csi.storage.k8s.io/volumesnapshot/name": "x"})
     assert (snapshot.id, snapshot.volume_id, snapshot.size, snapshot.ready) == ("default/s", "default/a", GIB, True)
-    assert snapshot.created == pytest.approx((await pool.get_snapshot("s")).created)
+    assert snapshot.created == pytest.approx((await pool.snapshots.get("s")).created)
     assert await client.create_snapshot("s", volume.id) == snapshot
     assert await client.get_snapshot(snapshot.id) == await client.find_snapshot(snapshot.id) == snapshot
     assert await client.find_snapshot("default/other") is None
@@ -40,13 +40,13 @@ async def test_a_snapshot_is_made_once_and_deleted_any_number_of_times(client: F
     assert await client.list_snapshots() == [snapshot], "it outlives its volume"
     for _ in range(2):
         await client.delete_snapshot(snapshot.id)
-    assert await pool.list_snapshots() == []
+    assert await pool.snapshots.list() == []
 
 
 async def test_a_snapshot_tells_its_volumes_cluster(client: FullCsiClient, pool: FakePool) -> None:
     volume = await client.create_volume("a", GIB, MOUNT, parameters={"tonnage.dev/cluster": "theirs"})
     await client.create_snapshot("s", volume.id)
-    assert (await pool.get_snapshot("s")).owner["tonnage.dev/cluster"] == "theirs"
+    assert (await pool.snapshots.get("s")).owner["tonnage.dev/cluster"] == "theirs"
 
 
 async def test_snapshots_that_are_refused(refused: Refused, client: FullCsiClient) -> None:

@@ -22,12 +22,12 @@ async def test_a_deleted_volume_is_not_listed_and_returns_once(
     vid = (await client.create_volume("v", GIB, [USE], parameters={names.UNDELETE: "3600"})).id
     await client.delete_volume(vid)
     await client.delete_volume(vid)
-    assert (await client.list_volumes(), [v.name for v in await pool.trash()]) == ([], ["v"])
+    assert (await client.list_volumes(), [v.name for v in await pool.trash.list()]) == ([], ["v"])
     await client.restore_volume(vid)
     await client.restore_volume(vid)
     assert [v.id for v in await client.list_volumes()] == [vid]
     await client.delete_volume(vid)
-    await pool.evict("v")
+    await pool.trash.evict("v")
     await refused(client.restore_volume(vid), Code.NOT_FOUND)
 
 
