@@ -15,6 +15,12 @@ from tonnage.box.apiserver.storage.store import Store, StoredObject
 from tonnage.errors import UnavailableError
 from tonnage.kube.transport import Request, Response
 
+_RESET = "connection reset by peer"
+
+
+class _EndError(Exception):
+    """The server has ended a watch."""
+
 
 @dataclass(frozen=True)
 class Backup:
@@ -49,15 +55,23 @@ class Front:
         store = self.server.store
         return Backup(tuple(record for kind in store.collections() for record in store.records(kind)), store.revision)
 
-    async def restore(self, backup: Backup | None) -> None:
-        """Another API server in place of this one, None for an empty one. All connections break."""
-        await self.stop()
+    async def restore(self, backup: Backup | None, *, since: int = 0, gently: bool = False) -> None:
+        """Another API server in place of this one, None for an empty one. All connections break.
+
+        since: what it has written. gently: the old one ends its watches, and clients find the new one at once.
+        """
         store = Store(extractor())
         if backup is not None:
-            store._load(backup.records, backup.revision)
+            store._load(backup.records, backup.revision + since)
         server = ApiServer(store, clock=self._clock, entropy=Random(self._entropy.random()))
+        if not gently:
+            await self.stop()
         await server.start()
-        self._server = server
+        old, self._server = self._server, server
+        for line in self._lines:
+            line.break_all("" if gently else _RESET)
+        if old is not None:
+            await old.stop()
 
     async def stop(self) -> None:
         """There is no API server any more, as far as clients see. Idempotent."""
@@ -74,7 +88,7 @@ class Line:
     def __init__(self, front: Front) -> None:
         self._front = front
         self._is_cut = False
-        self._broken = asyncio.Event()
+        self._open = set[asyncio.Future[str]]()
 
     def cut(self) -> None:
         """Nothing gets through until mend()."""
@@ -85,10 +99,11 @@ class Line:
         """End cut(). Idempotent."""
         self._is_cut = False
 
-    def break_all(self) -> None:
-        """Break the open watches."""
-        self._broken.set()
-        self._broken = asyncio.Event()
+    def break_all(self, why: str = _RESET) -> None:
+        """Break the open watches; end them for an empty reason."""
+        for watch in self._open:
+            watch.set_result(why)
+        self._open = set()
 
     def _server(self) -> ApiServer:
         if self._is_cut:
@@ -102,27 +117,30 @@ class Line:
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
         """See Transport."""
-        broken = asyncio.ensure_future(self._broken.wait())
+        broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._open.add(broken)
         try:
             async with self._server().transport().stream(request) as chunks:
                 yield _until(broken, chunks)
         finally:
-            broken.cancel()
+            self._open.discard(broken)
 
     async def close(self) -> None:
         """See Transport."""
 
 
-async def _until(broken: asyncio.Future[Any], chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _until(broken: asyncio.Future[str], chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     while True:
         following: asyncio.Future[Any] = asyncio.ensure_future(anext(chunks))
         try:
             await asyncio.wait([following, broken], return_when=asyncio.FIRST_COMPLETED)
             if broken.done():
-                raise UnavailableError("connection reset by peer")
-        except BaseException:
+                raise UnavailableError(broken.result()) if broken.result() else _EndError
+        except BaseException as end:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
+            if isinstance(end, _EndError):
+                return
             raise
         try:
             yield following.result()

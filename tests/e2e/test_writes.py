@@ -25,7 +25,7 @@ from tonnage.api.quantity import to_bytes
 from tonnage.kube.informer import Informers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
-CLAIM_WRITES, VOLUME_WRITES, CAPACITY_WRITES = 6, 5, 2
+CLAIM_WRITES, VOLUME_WRITES, CAPACITY_WRITES = 6, 6, 2
 MOST_EVENTS = 3
 BURST = 40
 

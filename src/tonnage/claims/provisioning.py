@@ -473,9 +473,8 @@ def volume_of_claim(
     }
     if request.attributes is not None:
         spec["volumeAttributesClassName"] = request.attributes.metadata.name
-    if not (is_ephemeral(claim) and policy == "Delete"):
-        # Without it, a volume whose PV a person deletes before its claim is known to no object. An ephemeral claim's
-        # volume has a record that allows deletion, so the sweep finds it and a write is saved.
+    if policy == "Delete":
+        # Without it, a PV that a person deletes goes unseen, and with it what policy it had at last (KEP-2644).
         metadata["finalizers"] = [names.PROVISIONER_FINALIZER]
     return {"metadata": metadata, "spec": spec}
 

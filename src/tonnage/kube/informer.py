@@ -30,8 +30,9 @@ class Informer(Generic[T]):
 
     A watch that ends is resumed from the last resourceVersion (bookmarks count); 410 Gone makes it list again; a lost
     connection is retried with back-off. A server may come back with an older state (a restored backup, another cluster
-    at this address). A resumed watch would then get no events, or those of other objects, so it is listed again. The
-    scope may be changed while it runs.
+    at this address), and end its watches before as on any other day. A resumed watch would then get no events, or those
+    of other objects. So each watch but the first takes events only after a read of the server's history; what is of
+    another one is listed again. The scope may be changed while it runs.
 
     optional: the server may not have the kind, or not let us read it. It then counts as synced, with nothing in the
     cache, and is asked again each minute. Of several versions of the kind, it takes the newest that the server has.
@@ -69,9 +70,10 @@ class Informer(Generic[T]):
         self.failure = ""
         """Why the last list failed, "" when it did not."""
         self._lost = False  # the server was unreachable, or rejected us, since its last event
+        self._unsure = False  # a watch has ended since the server's history was looked at
         self._restored: list[Callable[[], None]] = []
         self.continues: Callable[[], Awaitable[bool]] = _always
-        """Asked after an outage: whether the server's state continues the one that this process has seen.
+        """Asked after each watch: whether the server's state continues the one that this process has seen.
 
         The server's resourceVersion does not show it: after a restore, writes pass the one seen last."""
         self.on_rewind: Callable[[], None] = lambda: None
@@ -133,14 +135,13 @@ class Informer(Generic[T]):
     async def _mirror(self) -> None:
         """Run one list if needed, and one watch. Returns when another is due."""
         try:
-            if self._lost and self._latest:
-                await self._check_history()
             if not self._version:
+                await self._has_same_history()
                 await self._list()
             if not await self._watch():  # ended at once, as by a server that is stopping
                 await asyncio.sleep(self._backoff.next(""))
         except ApiGoneError:
-            self._version = ""
+            self._version, self._unsure = "", True
         except (ApiError, UnavailableError, ConnectionError) as failure:
             if self._optional and isinstance(failure, ApiError) and failure.code in _NOT_OFFERED:
                 following = self._kinds.index(self.kind) + 1
@@ -149,7 +150,7 @@ class Informer(Generic[T]):
                     await self._do_without(failure)
                 self._version = ""
                 return
-            self._lost = True
+            self._lost, self._unsure = True, bool(self._latest)
             delay = self._backoff.next("")
             self.failure = str(failure)
             level = logging.ERROR if isinstance(failure, ApiUnreadableError) else logging.DEBUG
@@ -167,14 +168,19 @@ class Informer(Generic[T]):
         self._synced.set()
         await asyncio.sleep(_ABSENT_SECONDS)
 
-    async def _check_history(self) -> None:
-        """Check that the server's history includes what the cache has seen; a list checks its version itself."""
-        if self._version and self._went_back(await self._revision()):
-            self._version = ""
-        elif not await self.continues():
+    async def _has_same_history(self) -> bool:
+        """Return whether the server's history includes what the cache has seen; a list checks its version itself."""
+        if not self._unsure:
+            return True
+        is_same = not (self._version and self._went_back(await self._revision()))
+        if is_same and not await self.continues():
             log.warning("API server has another history: all is listed again kind=%s", self.kind.plural)
-            self._version = ""
             self.on_rewind()
+            is_same = False
+        self._unsure = False
+        if not is_same:
+            self._version = ""
+        return is_same
 
     async def _revision(self) -> str:
         return await self._client.revision(self.kind, self._scope["namespace"], fields=self._scope["fields"])
@@ -225,11 +231,14 @@ class Informer(Generic[T]):
             self.kind, **self._scope, resource_version=self._version, keep=self._keep
         ) as batches:
             self._answered()
+            if not await self._has_same_history():  # not before: the connection may lead to another server by then
+                return True
             async for batch in batches:
                 for event in batch:
                     self._take(event)
                 self._backoff.forget("")
                 any_event = True
+        self._unsure = True
         return any_event
 
     def _answered(self) -> None:

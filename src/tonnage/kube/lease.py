@@ -62,12 +62,13 @@ class LeaderElection:
 
     async def continues(self) -> bool:
         """Return whether the Lease is as this process left it: else the API server may be in another, older state."""
+        before = list(self._written)  # a renewal may end during the read
         try:
             lease = await self._client.get(LEASES, self._name, self._namespace)
         except (ApiError, UnavailableError) as failure:
             log.warning("lease not read lease=%s error=%s", self._name, failure)
             return False
-        return lease.spec.renew_time in self._written
+        return lease.spec.renew_time in {*before, *self._written}
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> None:
         work = asyncio.ensure_future(lead())

@@ -68,17 +68,6 @@ class Deletions:
             "volume", handle, driver, f"PersistentVolume {_of(volume)} is {volume.status.phase} with policy Delete"
         )
 
-    async def delete_with_pod(self, driver: DriverInfo, handle: str, volume: str) -> bool:
-        """Delete the volume of an ephemeral claim that is gone with its pod; return whether that is proven.
-
-        volume: name of its PersistentVolume, which is gone as well. Proof: an earlier state of the API server had it.
-        """
-        if not await self._history.has_seen(volume):
-            return False
-        await driver.client.delete_volume(handle)
-        self._tell("volume", handle, driver, f"PersistentVolume {volume} was seen, and is gone with its claim and pod")
-        return True
-
     async def delete_data(self, driver: DriverInfo, handle: str, volume: PersistentVolume, why: str) -> ReclaimState:
         """Delete the data of a volume whose pod has finished. Proof: live reads of the pod and of all that name it."""
         await self._history.check()

@@ -5,12 +5,10 @@ agent leaves a mark in the API, an annotation of its Node, and keeps the same ma
 Node first. A mark that is not the one in the file means that the state is older than the mark: the agent then deletes
 nothing until a person says so, by removing an annotation.
 
-A mark also proves what absence cannot. A claim that was there before the mark was written, and is missing from a state
-that has the mark, was deleted. So the file holds the volumes whose PersistentVolume was seen before the mark was
-written, and again after that: the first shows that it is older than the mark, the second that it is of the same
-history, as the API server may be restored between the two.
+The Node is marked again when there are volumes that the last mark did not count, and at once when a person sets a
+PersistentVolume to Retain: in a state of before, it may be Released with policy Delete.
 
-After an outage, the mark says whether the agent may go on: in another state of the API server it starts anew, as its
+After each watch, the mark says whether the agent may go on: in another state of the API server it starts anew, as its
 informers hold objects of a history that is gone.
 
 A PersistentVolume that a person gives to another claim is marked at once, and before a pod gets its volume: in an older
@@ -18,7 +16,7 @@ state it is Released, and its policy would delete what the other claim's pods wr
 file says which claims such PersistentVolumes have.
 
 The file is written before the Node, and again once the Node has the mark. Killed between the two, the agent finds the
-former mark in the Node: it writes a new one, and has seen no volume.
+former mark in the Node: it writes a new one.
 """
 
 from __future__ import annotations
@@ -63,8 +61,9 @@ SOON, EVERY = 30.0, 600.0
 class _Seen(msgspec.Struct, frozen=True):
     """The file. node: uid of the Node object. mark: what its annotation is, or former while the mark is not confirmed.
 
-    volumes: PersistentVolumes that were there when the mark was written, see _proofs(). given: volumes that have
-    another claim than they were made for; other marks do not end that. stopped: why nothing may be deleted, ""
+    volumes: what there was when the mark was written, see _marks_of(). given: volumes that have another claim than
+    they were made for, seen before the mark was written and after that, as the API server may be restored between the
+    two; other marks do not end that. stopped: why nothing may be deleted, ""
     otherwise. former_nodes: uids of Node objects of before: one that returns is of an older state.
     """
 
@@ -95,7 +94,6 @@ class ApiHistory:
         self._node, self._scope, self._volumes = scope.node, scope, volumes
         self._state = state
         self._seen: _Seen | None = None
-        self._retained: set[str] = set()  # PersistentVolumes that had another policy than Delete at their end
         self._loaded = False
         self._may_mark = True
         self._lock = asyncio.Lock()
@@ -153,25 +151,19 @@ class ApiHistory:
                 raise self._outcome
 
     async def continues(self) -> bool:
-        """Return whether the API server's state is known to have the last mark of this process. Reads the Node."""
+        """Return whether the API server's state is known to have the last mark of this process. Reads the Node.
+
+        True where it may not write marks.
+        """
         try:
-            node = await find(self._client, NODES, self._node)
-            if node is not None and not self._is_known(node):
-                await self._load(again=True)  # another agent of this node may have written it
-            return node is not None and self._is_known(node)
+            async with self._lock:  # a mark may be written now
+                node = await find(self._client, NODES, self._node)
+                if node is not None and not self._is_known(node):
+                    await self._load(again=True)  # another agent of this node may have written it
+                return node is not None and (self._is_known(node) or not self._may_mark)
         except TonnageError as failure:
             log.warning("API server's history not known node=%s error=%s", self._node, failure)
             return False
-
-    async def has_seen(self, volume: str) -> bool:
-        """Return whether the API server's state is later than one that had this PersistentVolume with policy Delete.
-
-        Not while the watch has yet to report its deletion, and not if it had another policy at last. Raises as check().
-        """
-        await self.check()
-        if volume in self._retained or self._volumes.get(volume) is not None:
-            return False
-        return self._seen is not None and self._seen.confirmed and volume in self._seen.volumes
 
     async def before_use(self, handle: str) -> None:
         """Before a pod gets the volume of that id: mark it first, if it has another claim than it was made for.
@@ -179,15 +171,15 @@ class ApiHistory:
         Else what the pod writes would be deleted in an older state that has its PersistentVolume Released. Idempotent.
         Raises ApiError, UnavailableError; HostError where the file cannot be written.
         """
-        proofs = {proof for volume in await self._users(handle) for proof in _proofs(volume)}
-        if not _given(proofs):
+        given = set(_given(await self._users(handle)))
+        if not given:
             return
         try:
             await self.check()
         except PreconditionError:
             return  # nothing is deleted, and what ends that is a new mark
-        await self._renew(proofs)
-        if self._may_mark and self._seen is not None and not proofs <= set(self._seen.volumes):
+        await self._renew(given)
+        if self._may_mark and self._seen is not None and not given <= set(self._seen.given):
             raise UnavailableError(f"volume {handle}: that it has another claim is not marked yet")
 
     async def _users(self, handle: str) -> Sequence[PersistentVolume]:
@@ -205,25 +197,24 @@ class ApiHistory:
         return [volume for volume in (await self._client.list(VOLUMES)).items if _has_handle(volume, handle)]
 
     def _volume_changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
-        proofs = _proofs(new) if new is not None else []
-        if new is None and old is not None and not _goes(old):
-            self._retained.add(old.metadata.name)
-        if new is not None and old is not None and _goes(old) and not _goes(new):
-            self._reused.set()  # marked at once: a person may delete it next
-        if self._seen is None or not set(proofs) <= set(self._seen.volumes):
+        if new is None:
+            return
+        if old is not None and _goes(old) and not _goes(new):
+            self._reused.set()
+        if self._seen is None or not set(_marks_of([new])) <= set(self._seen.volumes):
             self._changed.set()
-            if len(proofs) > 1:
+            if _given([new]):
                 self._reused.set()
 
     async def _renew(self, more: Collection[str] = ()) -> None:
-        """Mark the Node again, if there are volumes that the last mark does not prove. more: proofs of further ones."""
+        """Mark the Node again, if there are volumes that the last mark did not count. more: further given ones."""
         async with self._lock:
-            now = sorted({*more, *(proof for volume in self._volumes for proof in _proofs(volume))})
+            now = sorted({*more, *_marks_of(self._volumes)})
             if self._seen is None or self._seen.stopped or set(now) <= set(self._seen.volumes):
                 return
             node = await find(self._client, NODES, self._node)
             if node is not None and node.metadata.uid == self._seen.node and _mark(node) == self._seen.mark:
-                await self._write(node, before=now)
+                await self._write(node, volumes=now)
                 self._marked = self._clock.monotonic()
 
     async def _check_node(self) -> None:
@@ -261,7 +252,7 @@ class ApiHistory:
         if not seen.given:
             return ""
         listed = await self._listed(seen.given)
-        lost = set(seen.given) - {proof for volume in listed for proof in _proofs(volume)}
+        lost = set(seen.given) - set(_given(listed))
         claims = dict(given.split(" ", 1) for given in sorted(lost))
         for volume in listed:
             if uid := claims.get(_made(volume), ""):
@@ -280,8 +271,8 @@ class ApiHistory:
             await self._save(msgspec.structs.replace(self._seen, confirmed=True))
         raise PreconditionError(_advice(self._node, why))
 
-    async def _write(self, node: Node, *, before: Collection[str] = (), stopped: str = "") -> None:
-        """Write a new mark: the file, the Node, the file. before: volumes whose PersistentVolumes were seen."""
+    async def _write(self, node: Node, *, volumes: Collection[str] = (), stopped: str = "") -> None:
+        """Write a new mark: the file, the Node, the file. volumes: what there was before."""
         if not self._may_mark:
             return
         former = _former_nodes(self._seen, node)
@@ -298,21 +289,21 @@ class ApiHistory:
             self._may_mark = False  # an admission policy of an earlier version
             log.warning("cannot notice an older state of the API server node=%s error=%s", self._node, failure)
             return
-        if (before or given) and not stopped:
-            listed = await self._listed(_given([*before, *given]))
-            present = {proof for volume in listed for proof in _proofs(volume)}
-            volumes, given = sorted(present & set(before)), sorted(_given(present))
-            seen = msgspec.structs.replace(seen, volumes=volumes, given=given)
+        if not stopped:
+            if given := [*given, *filter(_is_given, volumes)]:
+                given = sorted(set(_given(await self._listed(given))))
+            there = [one for one in volumes if one in given or not _is_given(one)]
+            seen = msgspec.structs.replace(seen, volumes=there, given=given)
         await self._save(msgspec.structs.replace(seen, confirmed=True))
         metrics.WENT_BACK.labels(self._node).set(1 if stopped else 0)
 
     async def _listed(self, given: Collection[str]) -> Sequence[PersistentVolume]:
         """Return this node's PersistentVolumes, and those of these volumes that have not got its label (yet)."""
         listed = (await self._client.list(VOLUMES, labels=self._scope.selector)).items
-        if set(given) <= {proof for volume in listed for proof in _proofs(volume)}:
+        if set(given) <= set(_given(listed)):
             return listed
         everywhere = (await self._client.list(VOLUMES)).items
-        return [v for v in everywhere if self._scope.has_volume(v.metadata) or set(given) & set(_proofs(v))]
+        return [v for v in everywhere if self._scope.has_volume(v.metadata) or set(given) & set(_given([v]))]
 
     async def _load(self, *, again: bool = False) -> None:
         if self._state is not None and (again or not self._loaded):
@@ -325,27 +316,29 @@ class ApiHistory:
         self._seen = seen
 
 
-def _proofs(volume: PersistentVolume) -> list[str]:
-    """What the file has of a PersistentVolume: its name; also its volume, with a claim that this was not made for.
+def _marks_of(volumes: Iterable[PersistentVolume]) -> list[str]:
+    """What a mark counts: the name of each PersistentVolume, with another policy than Delete; see _given()."""
+    found = list(volumes)
+    return [*(v.metadata.name if _goes(v) else f"{v.metadata.name}={_policy(v)}" for v in found), *_given(found)]
 
-    The name has another policy than Delete in it: the volume stays when such a PersistentVolume is deleted.
-    """
-    name, ref = volume.metadata.name, volume.spec.claim_ref
-    if not _goes(volume):
-        name = f"{name}={volume.spec.persistent_volume_reclaim_policy}"
-    if ref is None or not ref.uid or names.volume_name(ref.uid) == _made(volume):
-        return [name]
-    return [name, f"{_made(volume)} {ref.uid}"]
+
+def _policy(volume: PersistentVolume) -> str:
+    return volume.spec.persistent_volume_reclaim_policy
 
 
 def _goes(volume: PersistentVolume) -> bool:
     """Whether the volume is deleted with its PersistentVolume."""
-    return volume.spec.persistent_volume_reclaim_policy == "Delete"
+    return _policy(volume) == "Delete"
 
 
-def _given(proofs: Iterable[str]) -> list[str]:
-    """Those of volumes that have another claim than they were made for."""
-    return [proof for proof in proofs if " " in proof]
+def _given(volumes: Iterable[PersistentVolume]) -> list[str]:
+    """Volumes that have another claim than they were made for, each with that claim's uid."""
+    refs = ((_made(volume), volume.spec.claim_ref) for volume in volumes)
+    return [f"{made} {ref.uid}" for made, ref in refs if ref and ref.uid and names.volume_name(ref.uid) != made]
+
+
+def _is_given(mark: str) -> bool:
+    return " " in mark
 
 
 def _made(volume: PersistentVolume) -> str:

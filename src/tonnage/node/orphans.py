@@ -1,12 +1,11 @@
 """Sweep: compares a driver's volumes with the cluster's PVs and claims.
 
-It deletes only two kinds of volume by itself. A leftover was never handed over: by its record no pod ever had it and it
-was made empty, and its claim is gone, or waits for another node. The other kind was ephemeral with policy Delete and
-went with its pod: its PV and its claim are gone, and the API server's history shows that both were there. Any other
-volume without a PV is an orphan. It stays and is reported, until a person adopts or purges it. All decisions use live
-reads, and only volumes of a minimum age that this cluster's agent made. A sweep that would delete many volumes stops
-and asks. In a cluster that returned to an older state, missing claims may be newer than that state: the sweep deletes
-nothing.
+It deletes only leftovers by itself. A leftover was never handed over: by its record no pod ever had it and it was made
+empty, and its ephemeral claim is gone, or its claim has another volume or waits for another node. Any other volume
+without a PV is an orphan. It stays and is reported, until a person adopts or purges it: a PV that is missing does not
+show what policy it had at last. All decisions use live reads, and only volumes of a minimum age that this cluster's
+agent made. A sweep that would delete many volumes stops and asks. In a cluster that returned to an older state, missing
+claims may be newer than that state: the sweep deletes nothing.
 """
 
 from __future__ import annotations
@@ -40,10 +39,7 @@ log = logging.getLogger(__name__)
 AGE = 60.0
 """Minimum age of a volume that a sweep judges, in seconds."""
 MOST = 10
-"""Maximum number of volumes that one sweep deletes without being asked.
-
-A second limit is a fifth of the pool's bytes, for volumes that a pod had. The others hold no data, and one that was
-made too late is often larger."""
+"""Maximum number of volumes that one sweep deletes without being asked."""
 _RETRY = 60.0
 _CREATED = "tonnage.dev/created"
 _SHOWN = 5
@@ -61,26 +57,13 @@ class Verdict(Enum):
     UNSENT = "unsent"
     """Its claim waits, but not here: the sweep deletes it if no pod ever had it. Else the claim may come back."""
     LEFTOVER = "leftover"
-    """Its claim got another one elsewhere: the sweep deletes it, if no pod ever had it."""
-    GONE = "gone"
-    """Its ephemeral claim is gone: the sweep deletes it also after use, if it is proven that the claim was there."""
+    """Its claim got another one elsewhere or was ephemeral and is gone: the sweep deletes it if no pod ever had it."""
     ORPHAN = "orphan"
     """May hold data of a user: it stays."""
 
 
-_NEEDLESS = (Verdict.UNSENT, Verdict.LEFTOVER, Verdict.GONE)
-_ORPHANED = (Verdict.ORPHAN, Verdict.LEFTOVER, Verdict.GONE)
-
-
-class Proof(Enum):
-    """Why a needless volume may be deleted."""
-
-    UNUSED = "unused"
-    """By its record no pod ever had it."""
-    SEEN = "seen"
-    """An earlier state of the API server had its PV."""
-    UNKNOWN = "unknown"
-    """The driver does not say now whether a pod had it: a later sweep asks again."""
+_NEEDLESS = (Verdict.UNSENT, Verdict.LEFTOVER)
+_ORPHANED = (Verdict.ORPHAN, Verdict.LEFTOVER)
 
 
 @dataclass(frozen=True)
@@ -184,20 +167,19 @@ class Sweep:
             return found
         listed = [v for v in await driver.client.list_volumes() if _is_here(v, driver)]
         known = await self._handles(driver) if listed else set()
-        leftovers, used = [], []
+        leftovers = []
         for volume in listed:
             if volume.id in known or names.flex_volume(names.flex_uid(volume.id)) in known:
                 continue
             verdict = await self._judge(volume, driver)
             found.again |= verdict is Verdict.YOUNG
-            proof = await self._proof(volume, driver, verdict) if verdict in _NEEDLESS else None
-            found.again |= proof is Proof.UNKNOWN
-            if proof in (Proof.UNUSED, Proof.SEEN):
+            is_unused = await self._is_unused(volume, driver) if verdict in _NEEDLESS else False
+            found.again |= is_unused is None
+            if is_unused:
                 leftovers.append(volume)
-                used += [volume] if proof is Proof.SEEN else []
-            elif proof is None and verdict in _ORPHANED and not await self._has_pv(volume, driver):
+            elif is_unused is False and verdict in _ORPHANED and not await self._has_pv(volume, driver):
                 found.orphans.append(Orphan(driver.name, volume.id, volume.size, _claim_of(volume)))
-        if len(leftovers) > MOST or await self._is_much(driver, listed, used):
+        if len(leftovers) > MOST:
             found.asked = [v.id for v in leftovers]
         else:
             for volume in leftovers:
@@ -238,27 +220,23 @@ class Sweep:
             return Verdict.ORPHAN
         namespace, name = record.get(names.CSI_PVC_NAMESPACE, ""), record.get(names.CSI_PVC_NAME, "")
         claim = await read_claim(self._client, namespace, name, names.volume_name(claim_uid(volume)))
-        goes_with_pod = record.get(names.PARAM_EPHEMERAL) == "true" and record.get(names.PARAM_RECLAIM) == "Delete"
-        if claim is None:
-            return Verdict.GONE if goes_with_pod else Verdict.ORPHAN
+        if claim is None:  # only an ephemeral one is no loss where the API server's state comes back that has it
+            goes_with_pod = record.get(names.PARAM_EPHEMERAL) == "true" and record.get(names.PARAM_RECLAIM) == "Delete"
+            return Verdict.LEFTOVER if goes_with_pod else Verdict.ORPHAN
         if claim.spec.volume_name:
             # Bound on another node: this one was made too late. Otherwise its PV was deleted by force.
-            found = await find(self._client, VOLUMES, claim.spec.volume_name) if goes_with_pod else None
+            found = await find(self._client, VOLUMES, claim.spec.volume_name)
             return Verdict.LEFTOVER if found is not None and not driver.reaches(found) else Verdict.ORPHAN
         sent_here = claim.metadata.annotations.get(names.SELECTED_NODE) == self._scope.node
         return Verdict.WANTED if sent_here else Verdict.UNSENT
 
-    async def _proof(self, volume: CreatedVolume, driver: DriverInfo, verdict: Verdict) -> Proof | None:
-        """Return why a needless volume may be deleted, None where it may not."""
+    async def _is_unused(self, volume: CreatedVolume, driver: DriverInfo) -> bool | None:
+        """Return whether no pod ever had the volume, None where the driver does not say now."""
         try:
-            if not await self._deletions.keeps_unused(driver, volume.id, copies=False):
-                return Proof.UNUSED
-            if verdict is Verdict.GONE and await self._history.has_seen(names.volume_name(claim_uid(volume))):
-                return Proof.SEEN
-        except (PreconditionError, CsiError) as reason:
+            return not await self._deletions.keeps_unused(driver, volume.id, copies=False)
+        except CsiError as reason:
             log.warning("volume not deleted volume=%s reason=%s", volume.id, reason)
-            return Proof.UNKNOWN if isinstance(reason, CsiError) else None
-        return None
+            return None
 
     async def _has_pv(self, volume: CreatedVolume, driver: DriverInfo) -> bool:
         """Return whether its PV was written after all PVs were listed."""
@@ -267,19 +245,6 @@ class Sweep:
         uid = claim_uid(volume)
         found = await find(self._client, VOLUMES, names.volume_name(uid)) if uid else None
         return found is not None and driver.reaches(found)
-
-    async def _is_much(
-        self, driver: DriverInfo, listed: Sequence[CreatedVolume], used: Sequence[CreatedVolume]
-    ) -> bool:
-        """Return whether volumes that a pod had are a fifth of their pool."""
-        for pool in {_pool_of(v.id, driver) for v in used}:
-            capacity = await driver.client.get_capacity({"pool": pool}) if driver.lists_capacity else None
-            total = (capacity.available if capacity else 0) + sum(
-                v.size for v in listed if _pool_of(v.id, driver) == pool
-            )
-            if 5 * sum(v.size for v in used if _pool_of(v.id, driver) == pool) > total:
-                return True
-        return False
 
     # Deletion
 
@@ -292,10 +257,10 @@ class Sweep:
         if not self._provisioner.block(uid):
             return False
         try:
-            verdict = await self._judge(volume, driver)
-            if verdict not in _NEEDLESS or await self._has_pv(volume, driver):
+            if await self._judge(volume, driver) not in _NEEDLESS or await self._has_pv(volume, driver):
                 return False
-            if not await self._delete(volume, driver, verdict):
+            why = f"claim {_claim_of(volume)} does not need it"
+            if await self._deletions.delete_unused(driver, volume.id, why, copies=False):
                 return False
         except PreconditionError as reason:
             log.warning("volume not deleted volume=%s reason=%s", volume.id, reason)
@@ -304,14 +269,6 @@ class Sweep:
             self._provisioner.unblock(uid)
         self._readings.want(driver.name, freed=True)
         return True
-
-    async def _delete(self, volume: CreatedVolume, driver: DriverInfo, verdict: Verdict) -> bool:
-        why = f"claim {_claim_of(volume)} does not need it"
-        if not await self._deletions.delete_unused(driver, volume.id, why, copies=False):
-            return True
-        if verdict is not Verdict.GONE:
-            return False
-        return await self._deletions.delete_with_pod(driver, volume.id, names.volume_name(claim_uid(volume)))
 
     async def _tell(self, driver: DriverInfo, found: Findings) -> None:
         before = self._found.get(driver.name, Findings())

@@ -136,10 +136,14 @@ def test_raw_block_has_neither_file_system_nor_options() -> None:
     assert "mountOptions" not in spec
 
 
-@pytest.mark.parametrize(("policy", "has_finalizer"), [("Delete", False), ("Retain", True)])
-def test_an_ephemeral_claim_that_is_deleted_needs_no_finalizer(policy: str, has_finalizer: bool) -> None:
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": "pod-1", "controller": True}
-    made = _body(_claim(metadata={"ownerReferences": [owner]}), _class(reclaimPolicy=policy))
+@pytest.mark.parametrize(
+    "owners", [[], [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u", "controller": True}]]
+)
+@pytest.mark.parametrize(("policy", "has_finalizer"), [("Delete", True), ("Retain", False)])
+def test_a_pv_whose_volume_we_delete_waits_for_us(
+    policy: str, owners: list[dict[str, Any]], *, has_finalizer: bool
+) -> None:
+    made = _body(_claim(metadata={"ownerReferences": owners}), _class(reclaimPolicy=policy))
     assert ("finalizers" in made["metadata"]) is has_finalizer
 
 

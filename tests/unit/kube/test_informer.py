@@ -11,7 +11,7 @@ import pytest
 from tonnage.api.core import ConfigMap
 from tonnage.api.kinds import CONFIG_MAPS, PODS
 from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.errors import UnavailableError
+from tonnage.errors import ApiGoneError, UnavailableError
 from tonnage.kube import informer as informer_module
 from tonnage.kube.client import Client
 from tonnage.kube.informer import Informer, Informers, RewoundError
@@ -208,8 +208,8 @@ class Scripted:
         self.lists = 0
 
     async def request(self, request: Request) -> Response:
-        self.lists += 1
-        return Response(200, b'{"metadata": {"resourceVersion": "1"}, "items": []}')
+        self.lists += request.query.get("limit") != "1"
+        return Response(200, b'{"metadata": {"resourceVersion": "5"}, "items": []}')
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -253,14 +253,19 @@ async def test_an_answer_that_is_no_event_is_watched_anew(garbled: bytes, caplog
 
 
 class Restored:
-    """A server that dies during the first watch and comes back with what it had before, or has by now."""
+    """A server that dies during the first watch and comes back with what it had before, or has by now.
 
-    def __init__(self, before: int = 100, after: int = 40) -> None:
-        self.version, self.lists, self.watched = before, 0, list[str]()
-        self._after = after
+    how: it breaks the watch, ends it as on any other day, or breaks it and answers the next that its version is too old.
+    """
+
+    def __init__(self, before: int = 100, after: int = 40, how: str = "broken") -> None:
+        self.version, self.lists, self.reads, self.watched = before, 0, 0, list[str]()
+        self._after, self._how, self.taken = after, how, 0
 
     async def request(self, request: Request) -> Response:
-        self.lists += request.query.get("limit") != "1"
+        is_list = request.query.get("limit") != "1"
+        self.lists += is_list
+        self.reads += not is_list
         return Response(200, f'{{"metadata": {{"resourceVersion": "{self.version}"}}, "items": []}}'.encode())
 
     @asynccontextmanager
@@ -269,16 +274,30 @@ class Restored:
         yield self._lines()
 
     async def _lines(self) -> AsyncIterator[bytes]:
-        if len(self.watched) == 1:
+        self.taken += 1
+        if self.taken == 1:
             self.version = self._after
+            if self._how == "ended":
+                return
             raise UnavailableError("gone")
-        if len(self.watched) == 2:
+        if self.taken == 2:
+            if self._how == "too old":
+                raise ApiGoneError("too old resource version")
+            if self._how == "ended":
+                yield _STRANGE
             raise UnavailableError("gone again, but with all that it had")
         await asyncio.Event().wait()
         yield b""
 
     async def close(self) -> None:
         """Nothing is open."""
+
+
+_STRANGE = (
+    b"""{"type": "ADDED", "object": {"kind": "Pod", "apiVersion": "v1", "metadata":
+ {"name": "strange", "namespace": "default", "uid": "u", "resourceVersion": "200"}}}""".replace(b"\n", b"")
+    + b"\n"
+)
 
 
 async def test_a_server_that_went_back_is_listed_again_and_a_lost_one_is_not(caplog: pytest.LogCaptureFixture) -> None:
@@ -291,21 +310,34 @@ async def test_a_server_that_went_back_is_listed_again_and_a_lost_one_is_not(cap
     informers.start()
 
     async with asyncio.timeout(60):
-        while len(restored.watched) < 3 or len(answers) < 2:
+        while restored.taken < 3 or len(answers) < 2:
             await asyncio.sleep(0.01)
 
-    assert restored.watched == ["100", "40", "40"]
+    assert restored.watched == ["100", "100", "40", "40"]
     assert restored.lists == 2
     with pytest.raises(RewoundError):
         await rewound
-    assert answers == [2, 3]
+    assert answers == [2, 4]
     assert caplog.text.count("API server went back") == 1
     await informers.close()
 
 
-@pytest.mark.parametrize("same", [True, False])
-async def test_another_history_is_listed_though_its_version_has_passed_the_one_seen_last(*, same: bool) -> None:
-    restored, asked = Restored(before=100, after=200), 0
+@pytest.mark.parametrize(
+    ("how", "same", "watched"),
+    [
+        ("broken", True, ["100", "100", "100"]),
+        ("ended", True, ["100", "100", "200"]),
+        ("too old", True, ["100", "100", "200"]),
+        ("broken", False, ["100", "100", "200", "200", "200"]),
+        ("ended", False, ["100", "100", "200", "200", "200"]),
+        ("too old", False, ["100", "100", "200", "200"]),
+    ],
+)
+async def test_another_history_is_listed_though_its_version_has_passed_the_one_seen_last(
+    how: str, watched: list[str], *, same: bool
+) -> None:
+    """It is seen before any event of it is taken, at the cost of two reads for each watch but the first."""
+    restored, asked = Restored(before=100, after=200, how=how), 0
 
     async def continues() -> bool:
         nonlocal asked
@@ -314,14 +346,16 @@ async def test_another_history_is_listed_though_its_version_has_passed_the_one_s
 
     informers = Informers(Client(restored), continues)
     rewound = asyncio.ensure_future(informers.end_when_rewound())
-    informers.of(PODS)
+    taken = list[int]()
+    informers.of(PODS).cache.on_change(lambda *_: taken.append(asked))
     informers.start()
-    async with asyncio.timeout(60):
-        while len(restored.watched) < 3:
+    async with asyncio.timeout(5):
+        while restored.taken < 3:
             await asyncio.sleep(0.01)
-    assert restored.watched == (["100", "100", "100"] if same else ["100", "200", "200"])
-    assert restored.lists == (1 if same else 3)
-    assert asked == 2
+    assert restored.watched == watched
+    assert asked <= len(watched) - 1
+    assert restored.reads <= len(watched) - 1
+    assert not taken or min(taken) >= 1
     assert rewound.done() is not same
     rewound.cancel()
     await asyncio.gather(rewound, return_exceptions=True)
@@ -344,7 +378,7 @@ async def test_a_kind_that_the_server_does_not_have_keeps_nobody_waiting(
         await informers.wait_synced()
         assert (optional.is_served, needed.is_served) == (False, True)
         assert informers.unsynced() == []
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(5):
             while line.refused < 3:
                 await asyncio.sleep(0.01)
         await Client(server.transport()).create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")

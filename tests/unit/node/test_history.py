@@ -23,7 +23,7 @@ from tonnage.node.history import EVENT, EVERY, FILE
 from tonnage.observe import metrics
 from tonnage.testing.node import FakeNode, MakeNode, fake_node
 from tonnage.testing.objects import MakeClaim, MakePod, Objects
-from tonnage.testing.wait import Eventually
+from tonnage.testing.wait import Eventually, eventually
 
 pytestmark = pytest.mark.virtual_time
 
@@ -160,15 +160,58 @@ async def test_a_second_older_state_does_not_pass_for_the_word_of_a_person(
     assert await node.volumes() == [volume]
 
 
-@pytest.mark.parametrize("seen", [True, False])
-async def test_an_ephemeral_volume_goes_without_its_objects_only_if_they_were_there_before_the_mark(
-    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, *, seen: bool
+@pytest.mark.parametrize("after", [1, 2 * EVERY])
+async def test_a_used_ephemeral_volume_stays_without_its_objects(
+    make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, *, after: float
 ) -> None:
+    """What their absence does not show: which policy the PersistentVolume had at last."""
     node = await make_node("10Gi")
     await _marked(node, eventually)
-    volume = await _used_and_lost(node, scratch_pod, eventually, after=2 * EVERY if seen else 1)
+    volume = await _used_and_lost(node, scratch_pod, eventually, after=after)
     await node.start_agent()
-    assert await _swept(node, eventually) == ([] if seen else [volume])
+    assert await _swept(node, eventually) == [volume]
+
+
+@pytest.mark.parametrize("away", ["the agent is down", "its watch is broken"])
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+async def test_the_last_policy_counts_of_a_persistent_volume_that_is_deleted_unseen(
+    tmp_path_factory: pytest.TempPathFactory, eventually: Eventually, policy: str, away: str
+) -> None:
+    """A person sets it, and deletes pod and PersistentVolume before the agent is back."""
+    front = Front(LoopClock(), Random(1))
+    await front.restore(None)
+    line, client = front.line(), Client(front.line())
+    await client.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+    async with fake_node(Client(line), tmp_path_factory.mktemp("n"), "10Gi", sweep_every=60) as node:
+        objects = Objects(client)
+        await objects.storage_class("late", default=True)
+        await objects.scratch_pod("app", "1Gi", storage_class="late")
+        volume = await _bound(node, "app-v0", eventually)
+        await node.use(volume)
+        await asyncio.sleep(2 * EVERY)
+        if away == "the agent is down":
+            await node.kill_agent()
+        line.cut()
+        await client.patch(kinds.VOLUMES, volume, {"spec": {"persistentVolumeReclaimPolicy": policy}})
+        await client.delete(kinds.CLAIMS, "app-v0", "default")
+        await client.patch(kinds.CLAIMS, "app-v0", {"metadata": {"finalizers": None}}, "default")
+        await client.patch(kinds.VOLUMES, volume, {"status": {"phase": "Released"}}, subresource="status")
+        await client.delete(kinds.VOLUMES, volume)
+        await _unprotect(client, volume)
+        line.mend()
+        if away == "the agent is down":
+            await node.start_agent(sweep_every=60)
+        await eventually(lambda: node.is_gone(kinds.VOLUMES, volume))
+        await asyncio.sleep(2 * EVERY)
+        assert await node.volumes() == ([volume] if policy == "Retain" else [])
+    await front.stop()
+
+
+async def _unprotect(client: Client, volume: str) -> None:
+    """Remove what Kubernetes' own controller removes."""
+    found = await client.get(kinds.VOLUMES, volume)
+    others = [finalizer for finalizer in found.metadata.finalizers if finalizer != names.PV_PROTECTION]
+    await client.patch(kinds.VOLUMES, volume, {"metadata": {"finalizers": others or None}})
 
 
 async def test_a_volume_without_its_objects_stays_in_an_older_state(
@@ -535,4 +578,28 @@ async def test_an_agent_ends_where_a_restored_server_has_passed_the_version_it_s
         line.mend()
         await asyncio.sleep(60)
         assert node.tasks[-1].done() is (restored != "not at all")
+    await front.stop()
+
+
+@pytest.mark.parametrize("since", [0, 1000])
+@pytest.mark.parametrize("is_older", [True, False])
+async def test_an_agent_ends_where_its_watches_end_and_lead_to_a_restored_server(
+    tmp_path_factory: pytest.TempPathFactory, *, is_older: bool, since: int
+) -> None:
+    """As of a server that stops with grace, behind a load balancer: no request fails."""
+    front = Front(LoopClock(), Random(1))
+    await front.restore(None)
+    client = Client(front.line())
+    await client.create(kinds.NAMESPACES, {"metadata": {"name": names.SYSTEM_NAMESPACE}})
+    async with fake_node(Client(front.line()), tmp_path_factory.mktemp("n")) as node:
+        await asyncio.sleep(60)
+        backup = front.back_up()
+        objects = Objects(client)
+        await objects.storage_class("late", default=True)
+        await objects.claim("data", storageClassName="late")
+        await _bound(node, "data", eventually)
+        await asyncio.sleep(2 * EVERY)
+        await front.restore(backup if is_older else front.back_up(), since=since, gently=True)
+        await asyncio.sleep(60)
+        assert node.tasks[-1].done() is is_older
     await front.stop()

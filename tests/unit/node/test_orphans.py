@@ -17,12 +17,13 @@ from tonnage.errors import UnavailableError
 from tonnage.node.orphans import AGE
 from tonnage.pools.base.record import STAGED
 from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakePod
+from tonnage.testing.objects import MakeClaim, MakePod, MakeVolume
 from tonnage.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
-_KEPT: dict[str, Any] = {names.PARAM_EPHEMERAL: "false", names.PARAM_RECLAIM: "Retain"}
+_PLAIN: dict[str, Any] = {names.PARAM_EPHEMERAL: "false"}
+_KEPT: dict[str, Any] = {**_PLAIN, names.PARAM_RECLAIM: "Retain"}
 
 
 async def _left_behind(
@@ -58,7 +59,7 @@ async def _grown_up(node: FakeNode, eventually: Eventually) -> None:
     await asyncio.sleep(61.0)
 
 
-async def test_what_went_with_its_pod_is_removed_at_the_first_look_after_a_minute(
+async def test_what_no_pod_ever_had_is_removed_at_the_first_look_after_a_minute(
     make_node: MakeNode, eventually: Eventually
 ) -> None:
     node = await make_node("10Gi", agent=False)
@@ -72,19 +73,20 @@ async def test_what_went_with_its_pod_is_removed_at_the_first_look_after_a_minut
 
 
 @pytest.mark.parametrize(
-    "record",
+    ("record", "is_used"),
     [
-        {names.PARAM_EPHEMERAL: "false"},
-        {names.PARAM_RECLAIM: "Retain"},
-        {names.CSI_PV_NAME: "by-hand"},
-        {"cluster": ""},
+        ({}, True),
+        *((record, False) for record in (_PLAIN, {names.PARAM_RECLAIM: "Retain"})),
+        *((record, False) for record in ({names.CSI_PV_NAME: "by-hand"}, {"cluster": ""})),
     ],
 )
 async def test_what_may_hold_data_is_an_orphan_kept_and_told_once(
-    make_node: MakeNode, eventually: Eventually, all_events: AllEvents, record: dict[str, Any]
+    make_node: MakeNode, eventually: Eventually, all_events: AllEvents, record: dict[str, Any], *, is_used: bool
 ) -> None:
     node = await make_node("10Gi")
     name = await _left_behind(node, **record)
+    if is_used:
+        await node.use(name)
     await _grown_up(node, eventually)
     for _ in range(2):
         found = await _sweep(node)
@@ -130,6 +132,24 @@ async def test_a_volume_whose_claim_still_waits_is_kept_here_and_removed_elsewhe
     await _grown_up(node, eventually)
     await _sweep(node)
     assert await node.volumes() == [(await node.claim("mine")).spec.volume_name]
+
+
+@pytest.mark.parametrize("is_used", [True, False])
+async def test_a_volume_that_was_made_too_late_for_a_claim_is_removed(
+    make_node: MakeNode, make_claim: MakeClaim, make_volume: MakeVolume, eventually: Eventually, *, is_used: bool
+) -> None:
+    """The claim was bound on another node meanwhile; the driver was killed before it deleted what it had made."""
+    node = await make_node("10Gi")
+    there = {"matchExpressions": [{"key": names.TOPOLOGY_NODE, "operator": "In", "values": ["node-2"]}]}
+    await make_volume("elsewhere", nodeAffinity={"required": {"nodeSelectorTerms": [there]}})
+    claim = await make_claim("data", storageClassName="late", volumeName="elsewhere")
+    name = await _left_behind(node, claim.metadata.uid, claim="data", **_PLAIN)
+    if is_used:
+        await node.use(name)
+    await _grown_up(node, eventually)
+    found = await _sweep(node)
+    assert [orphan.id for orphan in found.orphans] == ([f"scratch/{name}"] if is_used else [])
+    assert await node.volumes() == ([name] if is_used else [])
 
 
 @pytest.mark.parametrize("node", ["node-2", ""])
@@ -260,23 +280,6 @@ async def test_a_volume_that_cannot_be_deleted_now_stops_no_other(
         hangs[:] = still
         await asyncio.sleep(2 * AGE)
         assert await node.volumes() == still
-
-
-async def test_a_sweep_of_much_that_pods_had_stops_and_asks(
-    make_node: MakeNode, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = await make_node("10Gi")
-    name = await _left_behind(node, size=3 * GIB)
-    await node.use(name)
-
-    async def has_seen(volume: str) -> bool:
-        return volume == name
-
-    monkeypatch.setattr(node.agents[0].history, "has_seen", has_seen)
-    await _grown_up(node, eventually)
-    found = await _sweep(node)
-    assert (found.asked, found.removed) == ([f"scratch/{name}"], [])
-    assert await node.volumes() == [name]
 
 
 async def test_a_sweep_of_many_stops_and_asks(

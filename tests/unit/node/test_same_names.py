@@ -116,8 +116,9 @@ async def test_after_a_kill_the_sweep_finds_it(
     await _is_untouched(other, name)
 
 
-async def test_one_of_a_persistent_claim_is_an_orphan_beside_the_other(
-    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
+@pytest.mark.parametrize("is_used", [True, False])
+async def test_one_of_a_persistent_claim_is_an_orphan_beside_the_other_if_a_pod_had_it(
+    make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, *, is_used: bool
 ) -> None:
     node, other = await make_node("10Gi", agent=False), await make_node("10Gi", name="node-2")
     await make_claim("data", "4Gi", storageClassName="late")
@@ -125,11 +126,14 @@ async def test_one_of_a_persistent_claim_is_an_orphan_beside_the_other(
     await eventually(lambda: other.is_bound("data"))
     name = (await node.claim("data")).spec.volume_name
     await _left_behind(node, await node.claim("data"), **{names.PARAM_EPHEMERAL: "false"})
+    if is_used:
+        await node.use(name)
     await node.start_agent()
     await asyncio.sleep(70.0)
 
     async def told() -> bool:
-        return [o.id for o in node.agents[-1].sweep.orphans] == [f"scratch/{name}"]
+        orphans = [o.id for o in node.agents[-1].sweep.orphans]
+        return orphans == [f"scratch/{name}"] if is_used else await node.volumes() == []
 
     await eventually(told)
     await _is_untouched(other, name)

@@ -3,7 +3,8 @@
 Only with reclaim policy Delete.
 
 It deletes the volume first, then the PV, then removes our finalizer. While a PV exists, its volume exists or was
-certainly deleted. A call without an answer is no deletion.
+certainly deleted. A call without an answer is no deletion. A PV that vanishes is no order: what the cache has of it may
+be older than a person's change of its policy.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from contextlib import suppress
 from tonnage.aio.backoff import Backoff
 from tonnage.api import names
 from tonnage.api.core import PersistentVolume
-from tonnage.api.kinds import ATTACHMENTS, CLAIMS, VOLUMES
+from tonnage.api.kinds import ATTACHMENTS, VOLUMES
 from tonnage.api.matching import driver_volume
 from tonnage.api.selectors import node_matcher
 from tonnage.api.storage import StorageClass
@@ -42,7 +43,6 @@ class Reclaimer(Reconciler[str]):
         self._client, self._events, self._node = node.client, node.events, node.scope.node
         self._drivers, self._readings, self._clock = node.drivers, node.readings, node.clock
         self._volumes, self._classes, self._deletions = node.volumes, node.classes, node.deletions
-        self._gone: dict[str, PersistentVolume] = {}  # vanished while Released, before their volumes were deleted
         self.on_lost: Callable[[], None] = lambda: None
         """Called when a PV vanished whose volume we have not deleted."""
         self._deleted: set[str] = set()  # uids of PVs whose volume is deleted; the watch may still show them
@@ -62,10 +62,7 @@ class Reclaimer(Reconciler[str]):
                 self._deleted.discard(uid)
                 return ()
             self.on_lost()
-            if not _is_due(old):
-                return ()
-            self._gone[old.key] = old
-            return (old.key,)
+            return ()
         if _is_due(new) or _keeps_needlessly(new):
             return () if new.metadata.uid in self._deleted and not _ours(new) else (new.key,)
         return ()
@@ -79,7 +76,6 @@ class Reclaimer(Reconciler[str]):
         """Delete the volume of the PV of that name, if it is due."""
         cached = self._volumes.get(key)
         if cached is None:
-            await self._vanished(key)
             return
         driver = self._driver(cached)
         if driver is None or not self._is_here(cached, driver):
@@ -90,31 +86,6 @@ class Reclaimer(Reconciler[str]):
         volume = await find(self._client, VOLUMES, key)  # live: the deletion destroys data of a user
         if volume is not None and volume.metadata.uid == cached.metadata.uid and _is_due(volume):
             await self._delete(volume, driver)
-
-    async def _vanished(self, key: str) -> None:
-        """Handle a Released PV that vanished before its volume was deleted.
-
-        It had no finalizer of ours (that of an ephemeral claim has none), and a person deleted it. A live read shows
-        that it is gone, not just without our label.
-        """
-        volume = self._gone.get(key)
-        if volume is None:
-            return
-        driver = self._driver(volume)
-        if driver is not None and self._is_here(volume, driver) and await self._is_gone(volume, driver):
-            await self._delete_volume(volume, driver)
-        self._gone.pop(key, None)
-
-    async def _is_gone(self, volume: PersistentVolume, driver: DriverInfo) -> bool:
-        """Return whether no PV refers to the volume and no claim has it.
-
-        A PV of that name may be another node's.
-        """
-        now, ref = await find(self._client, VOLUMES, volume.metadata.name), volume.spec.claim_ref
-        if ref is None or (now is not None and driver.reaches(now)):
-            return False
-        claim = await find(self._client, CLAIMS, ref.name, ref.namespace)
-        return claim is None or claim.metadata.uid != ref.uid
 
     def _driver(self, volume: PersistentVolume) -> DriverInfo | None:
         found = driver_volume(volume)

@@ -63,7 +63,7 @@ def _volume(view: View, volume: PersistentVolume, known: dict[str, str]) -> Iter
     elif volume.status.phase == "Failed":
         text = f"its deletion failed: {volume.status.message[:300] or 'without a message'}"
         yield fail(_CHECK, name, text, f"kubectl describe pv {name}")
-    elif delete and (volume.metadata.deleting or volume.status.phase == "Released") and _is_old(view, volume):
+    elif (volume.metadata.deleting or (delete and volume.status.phase == "Released")) and _is_old(view, volume):
         node = known[next(place for place in places if place in known)]
         down = view.is_down(node)
         text = f"it waits for deletion by node {node}{', whose agent is not ready' if down else ''}"

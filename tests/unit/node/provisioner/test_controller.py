@@ -55,7 +55,7 @@ async def test_a_claim_gets_a_volume_and_the_capacity_falls_and_rises(
     assert volume.metadata.labels[names.NODE_LABEL] == "node-1"
     assert volume.metadata.annotations[names.PROVISIONED_BY] == names.DRIVER
     assert volume.metadata.annotations[names.DELETION_SECRET_NAME] == ""
-    assert names.PROVISIONER_FINALIZER not in volume.metadata.finalizers
+    assert names.PROVISIONER_FINALIZER in volume.metadata.finalizers
     affinity, csi = volume.spec.node_affinity, volume.spec.csi
     assert affinity is not None
     assert affinity.required is not None

@@ -22,6 +22,13 @@ BROKEN: tuple[Broken, ...] = (
     ("volumes", lambda w: w.volume("v", "n1", phase="Failed"), FAIL, "its deletion failed", "describe pv v"),
     ("volumes", lambda w: w.volume("v", "n1", phase="Released"), WARN, "waits for deletion by node n1", "describe"),
     ("volumes", lambda w: w.volume("v", "n1", phase="Released", policy="Retain"), WARN, "stays because", "orphan"),
+    (
+        "volumes",
+        lambda w: w.volume("v", "n1", phase="Released", policy="Retain", deletionTimestamp=rfc3339(NOW - 100)),
+        WARN,
+        "waits for deletion by node n1",
+        "describe",
+    ),
 )  # fmt: skip
 
 

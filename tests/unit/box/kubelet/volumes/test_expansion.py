@@ -22,7 +22,7 @@ WAITS = {"type": "FileSystemResizePending", "status": "True"}
 async def _ask(machine: Any, size: int, *, old_resizer: bool = False, real: bool = True) -> None:
     """The resizer's part: the driver and the PV have the size, and the claim's status says what is left to do."""
     if real:
-        await machine.pool.expand("a", size)
+        await machine.pool.growth.expand("a", size)
     text = str(size)
     await machine.client.patch(VOLUMES, "pv-a", {"spec": {"capacity": {"storage": text}}})
     status: dict[str, Any] = {"capacity": {"storage": str(GIB)}, "conditions": [OTHER, WAITS]}
