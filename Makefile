@@ -37,7 +37,7 @@ test-changed: $(TEST)  ## of what `make test` leaves out: what the last landing'
 programs: debian-test-all $(TEST)  ## build the programs in Go that tests run (Go needed); a first build takes a quarter of an hour
 	$(BIN)/python -m scripts.build_programs
 
-check: $(TEST)         ## the inner loop: lint, types, layers, measures, unit tests, 200 kills
+check: $(TEST)         ## the inner loop: lint, types, layers, measures, unit tests, 60 kills
 	@$(MAKE) --no-print-directory -j2 check-tests check-code
 
 check-tests:
@@ -57,7 +57,7 @@ fresh:                 ## the two commands as a stranger types them, in a bare D
 fresh-demo:            ## the demo in a bare Debian 12
 	@$(PYTHON) -m scripts.fresh --debian 12 demo
 
-mutants: $(TEST)       ## make small faults in one file, and show which of them no test finds: FILE=src/tonnage/capacity/ledger.py SEED=2
+mutants: $(TEST)       ## make small faults in one file, and show which of them no test finds: FILE=src/tonnage/provisioning/capacity/ledger.py SEED=2
 	@nice $(BIN)/python -m scripts.mutants $(FILE) --seed $(SEED)
 
 bench: setup           ## the figures of the README, printed as tables
@@ -76,7 +76,7 @@ debian-test-all:
 	@$(PYTHON) tests/vm/debian_uml.py
 
 # Each layer has a mark: what is there and unchanged costs nothing.
-$(RUN): pyproject.toml constraints/run.txt scripts/venv
+$(RUN): pyproject.toml box/pyproject.toml constraints/run.txt scripts/venv
 	@sh scripts/venv run "$(PYTHON)" $(VENV)
 
 $(LAYERS:%=$(READY)-%): $(READY)-%: $(RUN) constraints/%.txt
@@ -117,7 +117,7 @@ test-cinder: debian-test-all $(TEST)  ## OpenStack Cinder's library, and its LVM
 image: $(RUN)          ## the container image as an archive in dist/, without Docker (Debian, apt)
 	@$(BIN)/python -m deploy.image
 
-chart: $(RUN)          ## regenerate the Helm chart's templates from src/tonnage/deploy, and the snapshots' definitions
+chart: $(RUN)          ## regenerate the Helm chart's templates from src/tonnage/tools/ops/install/templates, and the snapshots' definitions
 	$(BIN)/python scripts/gen_snapshot_crds.py
 	$(BIN)/python scripts/gen_chart.py
 

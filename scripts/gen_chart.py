@@ -1,7 +1,7 @@
 """Makes the templates of the Helm chart out of those of `tonnage manifests`: python scripts/gen_chart.py.
 
 What differs between installations is `${name}` there and an expression here; everything else is copied as it is, so
-that there is one place of each object. tests/unit/ops/install/test_manifests.py holds the chart against this.
+that there is one place of each object. tests/unit/tools/ops/install/test_manifests.py holds the chart against this.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tonnage.api import names
-from tonnage.ops.install.manifests import PARTS, PLACE, inline_specs, template
+from tonnage.kubernetes.api import names
+from tonnage.tools.ops.install.manifests import PARTS, PLACE, inline_specs, template
 
 CHART = Path(__file__).parent.parent / "deploy" / "helm" / "tonnage"
-_HEADER = "{{- /* Made by scripts/gen_chart.py of src/tonnage/deploy: change it there. */ -}}\n"
+_HEADER = "{{- /* Made by scripts/gen_chart.py of src/tonnage/tools/ops/install/templates: change it there. */ -}}\n"
 
 WORDS: Mapping[str, str] = {
     "namespace": "$.Release.Namespace",

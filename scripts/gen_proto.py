@@ -13,7 +13,7 @@ from pathlib import Path
 from grpc_tools import protoc
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
-FOLDERS = [SOURCE / "tonnage" / package / "_proto" for package in ("csi", "registry")]
+FOLDERS = [SOURCE / "tonnage" / package / "_proto" for package in ("csi", "storage/registry")]
 
 
 def generate(into: Path) -> int:

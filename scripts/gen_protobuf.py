@@ -14,8 +14,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tonnage.box.apiserver.protobuf.messages import ALIASES, NUMBERS, UNNUMBERED
-from tonnage.box.apiserver.schema import schemas
+from tonnage_box.apiserver.protobuf.messages import ALIASES, NUMBERS, UNNUMBERED
+from tonnage_box.apiserver.schema import schemas
 
 _HEAD = "# Numbers of protobuf fields, from Kubernetes' generated.proto files. Made by scripts/gen_protobuf.py.\n"
 _MESSAGE = re.compile(r"^message (\w+) \{(.*?)^\}", re.S | re.M)

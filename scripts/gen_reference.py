@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tonnage.pools.kind import PoolKind
-    from tonnage.transitions import Transition, TransitionTable
+    from tonnage.base.transitions import Transition, TransitionTable
+    from tonnage.storage.pools.kind import PoolKind
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "src" / "tonnage"
+SOURCE = ROOT / "src"
 PAGES = ROOT / "docs" / "reference"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
-NAMES = SOURCE / "api" / "names.py"
+NAMES = SOURCE / "tonnage/kubernetes/api/names.py"
 _METRICS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Sums": "gauge"}
 _METHODS = {"normal": "Normal", "warning": "Warning", "record": "", "body": ""}
 _FOLDERS = "| folder | what it does, who calls it, what it may touch |\n| --- | --- |\n"
@@ -48,14 +48,14 @@ class Module:
 
     @cached_property
     def package(self) -> str:
-        """The folder below src/tonnage, as `node.provisioner`; "" for the top."""
-        return ".".join(self.path.relative_to(SOURCE).parts[:-1])
+        """The folder, as `node.provisioner` or `tonnage_box.kubelet`."""
+        return ".".join(self.path.relative_to(SOURCE).parts[:-1]).removeprefix("tonnage.")
 
     @cached_property
     def dotted(self) -> str:
         """The module's full name."""
         parts = [p for p in self.path.relative_to(SOURCE).with_suffix("").parts if p != "__init__"]
-        return ".".join(["tonnage", *parts])
+        return ".".join(parts)
 
     @cached_property
     def constants(self) -> Mapping[str, ast.expr]:
@@ -326,7 +326,7 @@ def _event(tree: Tree, given: list[Written], depth: int) -> Iterator[Event]:
     for word in tree.texts(reason.module, reason.node, reason.where):
         for level in tree.texts(kind.module, kind.node, kind.where) & {"Normal", "Warning"}:
             if re.fullmatch(r"[A-Z][A-Za-z]+", word):
-                yield Event(word, level, _kind(tree, about), reason.module.package or "tonnage", text)
+                yield Event(word, level, _kind(tree, about), reason.module.package, text)
 
 
 def _handed_on(tree: Tree, module: Module) -> Iterator[Event]:
@@ -380,7 +380,7 @@ def _pattern(message: str) -> str:
 
 
 def keys(tree: Tree) -> str:
-    """Every key of `tonnage.api.names`, with the comment that describes it and the packages that use it."""
+    """Every key of `tonnage.kubernetes.api.names`, with the comment that describes it and the packages that use it."""
     users = _users(tree)
     tables, heading = [], ""
     for title, name, value, text in _keys(tree):
@@ -429,17 +429,17 @@ def _title(heading: str) -> str:
 
 
 def _users(tree: Tree) -> Mapping[str, set[str]]:
-    """Constant of `tonnage.api.names` -> top-level packages that use it."""
+    """Constant of `tonnage.kubernetes.api.names` -> top-level packages that use it."""
     used: dict[str, set[str]] = defaultdict(set)
     for module in tree.modules:
-        package = module.package.partition(".")[0] or "tonnage"
+        package = module.package.partition(".")[0]
         if module.path == NAMES:
             continue
         for node in module.nodes:
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "names":
                 used[node.attr].add(package)
         for source, name in module.imports.values():
-            if source == "tonnage.api.names":
+            if source == "tonnage.kubernetes.api.names":
                 used[name].add(package)
     return used
 
@@ -450,7 +450,7 @@ def _users(tree: Tree) -> Mapping[str, set[str]]:
 def cli(_: Tree) -> str:
     """Every verb with its arguments and options."""
     os.geteuid = lambda: 0  # defaults that depend on the user are shown as root sees them
-    from tonnage.cli.main import VERBS, build_parser
+    from tonnage.tools.cli.main import VERBS, build_parser
 
     parts: list[str] = []
     for verb in VERBS:
@@ -507,20 +507,19 @@ def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 def folders(root: Path) -> str:
     """docs/architecture.md of a repository with its table of folders as the docstrings of `__init__` have it.
 
-    In the order of the layers in pyproject.toml. A folder without a docstring has no row.
+    The box first, the others in the order of the layers in pyproject.toml. A folder without a docstring has no row.
     """
     contracts = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(c["layers"] for c in contracts if c["type"] == "layers")
-    source, rows = root / "src" / "tonnage", list[str]()
-    for top in (name.strip().removeprefix("tonnage.") for layer in layers for name in layer.split("|")):
-        inits = sorted((source / top).rglob("__init__.py"), key=lambda p: p.parent.parts)
-        for path in inits or [source / f"{top}.py"]:
+    names = [name.strip() for layer in layers for name in layer.split("|")]
+    tops = dict.fromkeys(Path("tonnage", name.split(".")[1]) for name in names)
+    source, rows = root / "src", list[str]()
+    for top in (Path("tonnage_box"), *tops):
+        for path in sorted((source / top).rglob("__init__.py"), key=lambda p: p.parent.parts):
             text = ast.get_docstring(ast.parse(path.read_text())) or ""
-            name = path.parent
-            if not inits:  # a single file: its first paragraph is what it does
-                text, name = text.partition("\n\n")[0], path
+            name = path.parent.relative_to(source).as_posix().removeprefix("tonnage/")
             if text and "_proto" not in path.parts:
-                rows.append(f"| `{name.relative_to(source).as_posix()}` | {' '.join(text.split())} |")
+                rows.append(f"| `{name}` | {' '.join(text.split())} |")
     page = (root / "docs" / "architecture.md").read_text()
     head, found, rest = page.partition(_FOLDERS)
     if not found:
@@ -624,7 +623,7 @@ def _outside_code(text: str) -> str:
 
 def pool_kinds(_tree: Tree) -> str:
     """Every kind of pool: what its PoolKind says."""
-    from tonnage.pools import kinds
+    from tonnage.storage.pools import kinds
 
     head = ["", *(f"[{kind}](../pools/{kind}.md)" for kind in kinds.known())]
     table = "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *_kind_rows(kinds.known())])

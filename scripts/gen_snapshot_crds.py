@@ -1,4 +1,4 @@
-"""Makes src/tonnage/deploy/snapshot-crds.yaml of the box's own schemas: python scripts/gen_snapshot_crds.py.
+"""Makes the template snapshot-crds.yaml of the box's own schemas: python scripts/gen_snapshot_crds.py.
 
 Fields and their texts are those of the schema text, messages those of the box's validation, so that both say the same.
 What only a CustomResourceDefinition has is here: its rules in CEL and the columns' paths.
@@ -12,13 +12,13 @@ from typing import Any
 
 import yaml
 
-from tonnage.api import kinds
-from tonnage.api.kinds import Kind
-from tonnage.box.apiserver.schema import schemas
-from tonnage.box.apiserver.schema.schemas import Struct, Type
-from tonnage.box.apiserver.validation import snapshot as rules
+from tonnage.kubernetes.api import kinds
+from tonnage.kubernetes.api.kinds import Kind
+from tonnage_box.apiserver.schema import schemas
+from tonnage_box.apiserver.schema.schemas import Struct, Type
+from tonnage_box.apiserver.validation import snapshot as rules
 
-FILE = Path(__file__).parent.parent / "src" / "tonnage" / "deploy" / "snapshot-crds.yaml"
+FILE = Path(__file__).parent.parent / "src/tonnage/tools/ops/install/templates/snapshot-crds.yaml"
 _HEADER = "# Made by scripts/gen_snapshot_crds.py of the box's schemas: change it there.\n"
 _APPROVED = "https://github.com/kubernetes-csi/external-snapshotter/pull/"
 """Kubernetes refuses definitions of its own groups that do not say where they were approved."""

@@ -1,7 +1,8 @@
 """Measures of the code base, printed as a table: `python -m scripts.measure`.
 
-Code lines are those with a token that is no comment, docstring or blank; generated code and `tonnage.testing` are left
-out. The walks are those of scripts/walks.py. `make check` prints the summary.
+Code lines are those with a token that is no comment, docstring or blank; generated code and `tonnage_box.testing` are
+left out. A path is written below src/tonnage, or as tonnage_box/... The walks are those of scripts/walks.py.
+`make check` prints the summary.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 
-SOURCE, TESTS = Path("src/tonnage"), Path("tests/unit")
-LEFT_OUT = ("csi/_proto", "registry/_proto", "testing")
-"""Folders below SOURCE that are generated, or not part of the product."""
+SOURCE, CORE, TESTS = Path("src"), Path("src/tonnage"), Path("tests/unit")
+LEFT_OUT = ("csi/_proto", "storage/registry/_proto", "tonnage_box/testing")
+"""Folders that are generated, or not part of the product."""
 WIDEST = 15
-FAMILIES = {"box/apiserver/validation": 20, "cli": 1000, "api": 1000, "host": 1000}
+FAMILIES = {"tonnage_box/apiserver/validation": 20, "tools/cli": 1000, "kubernetes/api": 1000, "host": 1000}
 """Limits of folders with one file for each row of a family; the others have WIDEST."""
 WORDS = (
     "room", "told", "kept", "sent back", "goes back", "given back", "beside", "whoever", "nobody", "is had", "let go",
@@ -38,27 +39,30 @@ NAMES = {
 """Words that no name in code has as a part."""
 TESTED_BY = {
     **{
-        f"pools/{kind}/kind.py": "tests/unit/pools/test_config.py"
+        f"storage/pools/{kind}/kind.py": "tests/unit/storage/pools/test_config.py"
         for kind in ("image", "btrfs", "lvm", "quota", "static", "pmem", "fake", "directory")
     },
-    "pools/kind.py": "tests/unit/pools/test_kinds.py",
-    "pools/needs.py": "tests/unit/pools/test_kinds.py",
-    "pools/core/deletion.py": "tests/unit/pools/core/test_trash.py",
-    "pools/core/growth.py": "tests/conformance/test_pools.py",
-    "pools/core/snapshots.py": "tests/unit/pools/core/test_group.py",
-    "pools/core/volumes.py": "tests/unit/pools/core/test_pool.py",
-    "pools/core/work.py": "tests/unit/pools/core/test_probe.py",
-    "pools/lvm/device_setup.py": "tests/unit/cli/test_pool_setup.py",
-    "pools/directory/device_setup.py": "tests/unit/cli/test_pool_setup.py",
-    "pools/fs/shutdown.py": "tests/crash/faults/test_shut_down.py",
-    "box/kubelet/containers/start/machine_code.py": "tests/unit/box/kubelet/containers/start/test_program.py",
-    "pools/static/content.py": "tests/unit/pools/static/test_amnesia.py",
+    "csi/driver/hooks.py": "tests/unit/csi/driver/test_inline.py",
+    "tools/ops/local_box.py": "tests/integration/test_distributions.py",
+    "tonnage_box/local_box.py": "tests/integration/test_distributions.py",
+    "storage/pools/kind.py": "tests/unit/storage/pools/test_kinds.py",
+    "storage/pools/needs.py": "tests/unit/storage/pools/test_kinds.py",
+    "storage/pools/core/deletion.py": "tests/unit/storage/pools/core/test_trash.py",
+    "storage/pools/core/growth.py": "tests/conformance/test_pools.py",
+    "storage/pools/core/snapshots.py": "tests/unit/storage/pools/core/test_group.py",
+    "storage/pools/core/volumes.py": "tests/unit/storage/pools/core/test_pool.py",
+    "storage/pools/core/work.py": "tests/unit/storage/pools/core/test_probe.py",
+    "storage/pools/lvm/device_setup.py": "tests/unit/tools/cli/test_pool_setup.py",
+    "storage/pools/directory/device_setup.py": "tests/unit/tools/cli/test_pool_setup.py",
+    "storage/pools/fs/shutdown.py": "tests/crash/faults/test_shut_down.py",
+    "tonnage_box/kubelet/containers/start/machine_code.py": "tests/unit/box/kubelet/containers/start/test_program.py",
+    "storage/pools/static/content.py": "tests/unit/storage/pools/static/test_amnesia.py",
     "node/provisioner/populator.py": "tests/unit/node/test_populator_library.py",
-    "cli/demo.py": "tests/unit/cli/test_main.py::test_the_story_holds_without_root",
+    "tonnage_box/cli/demo.py": "tests/unit/tools/cli/test_main.py::test_the_story_holds_without_root",
     "controller/attach/comparison.py": "tests/unit/controller/attach/test_attacher.py"
     "::test_a_volume_that_was_detached_at_the_storage_is_attached_again",
     "controller/attach/loops.py": "tests/integration/test_attach.py::test_data_moves_from_node_to_node_with_the_pod",
-    "transitions.py": "tests/unit/node/provisioner/test_transitions.py",
+    "base/transitions.py": "tests/unit/node/provisioner/test_transitions.py",
     "node/provisioner/context.py": "fields only: mypy",
     "node/snapshots/contents.py": "tests/unit/node/test_snapshots.py",
     "node/snapshots/single.py": "tests/unit/node/test_snapshots.py",
@@ -70,7 +74,7 @@ TESTED_BY = {
     "controller/snapshots/loop.py": "tests/unit/controller/snapshots/test_controller.py",
     "controller/snapshots/members.py": "tests/unit/controller/snapshots/test_group_controller.py",
     "controller/snapshots/stages.py": "tests/unit/controller/snapshots/test_decision.py",
-    "claims/snapshot_shape.py": "tests/unit/controller/snapshots/test_decision.py",
+    "provisioning/claims/snapshot_shape.py": "tests/unit/controller/snapshots/test_decision.py",
 }
 """Module without a test of its name -> the test that fails when its main function is emptied."""
 _WORD = re.compile(r"\b(?:" + "|".join(WORDS) + r")\b", re.IGNORECASE)
@@ -95,8 +99,8 @@ class Module:
 
     @property
     def folder(self) -> str:
-        """Below SOURCE."""
-        return str(self.path.parent.relative_to(SOURCE))
+        """As documents write it."""
+        return str(short(self.path.parent))
 
 
 def measure(path: Path) -> Module:
@@ -134,10 +138,21 @@ def _docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
             yield node.value
 
 
+def short(path: Path) -> Path:
+    """A path of the source as documents write it: below src/tonnage, or tonnage_box/..."""
+    return path.relative_to(CORE if path.is_relative_to(CORE) else SOURCE)
+
+
+def mirrored(folder: Path) -> Path:
+    """The folder of tests for a folder of the source, below TESTS."""
+    return Path("box", *folder.parts[1:]) if folder.parts[:1] == ("tonnage_box",) else folder
+
+
 def modules() -> list[Module]:
     """All that are measured."""
-    left_out = tuple(SOURCE / folder for folder in LEFT_OUT)
-    paths = sorted(path for path in SOURCE.rglob("*.py") if not any(path.is_relative_to(out) for out in left_out))
+    paths = (
+        path for path in sorted(SOURCE.rglob("*.py")) if not any(short(path).is_relative_to(out) for out in LEFT_OUT)
+    )
     return [measure(path) for path in paths]
 
 
@@ -157,7 +172,7 @@ def doubled(found: Iterable[Module]) -> dict[str, list[str]]:
     for module in found:
         for name in module.classes:
             if not name.startswith("_"):
-                where[name].append(str(module.path.relative_to(SOURCE)))
+                where[name].append(str(short(module.path)))
     return {name: places for name, places in sorted(where.items()) if len(places) > 1}
 
 
@@ -165,8 +180,8 @@ def untested(found: Iterable[Module]) -> list[str]:
     """Modules without a test of their name in the mirrored folder."""
     missing = []
     for module in found:
-        path = module.path.relative_to(SOURCE)
-        if path.name.startswith("__") or (TESTS / path.parent / f"test_{path.stem}.py").exists():
+        path = short(module.path)
+        if path.name.startswith("__") or (TESTS / mirrored(path.parent) / f"test_{path.stem}.py").exists():
             continue
         missing.append(str(path))
     return missing

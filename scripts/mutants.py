@@ -27,12 +27,13 @@ from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any
 
+from scripts.measure import short
 from scripts.run_tests import GUESTS_AND_GO
 
-_CORE = "tests/unit/pools/core"
+_CORE = "tests/unit/storage/pools/core"
 _TRASH = (f"{_CORE}/test_trash.py", f"{_CORE}/test_trash_machine.py")
-_POOLS = (_CORE, "tests/unit/pools/fake", "tests/conformance/test_pools.py")
-_MORE_POOLS = ("tests/unit/pools", "tests/unit/csi")
+_POOLS = (_CORE, "tests/unit/storage/pools/fake", "tests/conformance/test_pools.py")
+_MORE_POOLS = ("tests/unit/storage/pools", "tests/unit/csi")
 _NODE, _BOX = "tests/unit/node", "tests/unit/box/apiserver"
 _CLUSTER = (
     f"{_NODE}/test_cluster_amnesia.py",
@@ -43,22 +44,29 @@ _CLUSTER = (
 )
 _BOX_DISK = ("tests/crash/faults/test_full_disk.py", "tests/crash/faults/test_box.py", "-k", "disk")
 TESTS: dict[str, Sequence[Sequence[str]]] = {
-    "kube/object_write.py": (
-        ("tests/unit/kube/test_object_write.py",),
+    "kubernetes/client/object_write.py": (
+        ("tests/unit/kubernetes/client/test_object_write.py",),
         ("tests/unit/controller/snapshots", f"{_NODE}/test_snapshots.py"),
     ),
-    "box/apiserver/access/token.py": ((f"{_BOX}/access",), (f"{_BOX}/server",)),
-    "capacity/ledger.py": (("tests/unit/capacity/test_ledger.py",), (f"{_NODE}/capacity", f"{_NODE}/provisioner")),
+    "tonnage_box/apiserver/access/token.py": ((f"{_BOX}/access",), (f"{_BOX}/server",)),
+    "provisioning/capacity/ledger.py": (
+        ("tests/unit/provisioning/capacity/test_ledger.py",),
+        (f"{_NODE}/capacity", f"{_NODE}/provisioner"),
+    ),
     "node/provisioner/state.py": ((f"{_NODE}/provisioner/test_state.py",), (f"{_NODE}/provisioner", *_CLUSTER)),
     "node/reclaim/released.py": (
         (f"{_NODE}/reclaim", f"{_NODE}/test_static_pvs.py"),
         (f"{_NODE}/flexvolume", *_CLUSTER),
     ),
-    "pools/core/trash.py": (_TRASH, _POOLS, _MORE_POOLS),
-    "pools/base/reservation.py": (("tests/unit/pools/base",), _POOLS, _MORE_POOLS),
-    "pools/base/record.py": (("tests/unit/pools/base",), _POOLS, (*_MORE_POOLS, "tests/upgrade")),
-    "pools/core/volumes.py": ((*_TRASH, f"{_CORE}/test_pool.py", "tests/unit/pools/fake"), _POOLS, _MORE_POOLS),
-    "box/apiserver/storage/sqlite.py": ((f"{_BOX}/storage", "tests/conformance/test_store.py"), _BOX_DISK),
+    "storage/pools/core/trash.py": (_TRASH, _POOLS, _MORE_POOLS),
+    "storage/pools/base/reservation.py": (("tests/unit/storage/pools/base",), _POOLS, _MORE_POOLS),
+    "storage/pools/base/record.py": (("tests/unit/storage/pools/base",), _POOLS, (*_MORE_POOLS, "tests/upgrade")),
+    "storage/pools/core/volumes.py": (
+        (*_TRASH, f"{_CORE}/test_pool.py", "tests/unit/storage/pools/fake"),
+        _POOLS,
+        _MORE_POOLS,
+    ),
+    "tonnage_box/apiserver/storage/sqlite.py": ((f"{_BOX}/storage", "tests/conformance/test_store.py"), _BOX_DISK),
 }
 """File below src/tonnage -> groups of tests, the fastest first."""
 _OTHER: dict[type[ast.AST], str] = {
@@ -133,7 +141,7 @@ class Bench:
     def __init__(self, folder: Path, path: Path) -> None:
         self.folder, self.path = folder, path
         self.text = (folder / path).read_text()
-        self.groups = TESTS[str(path.relative_to("src/tonnage"))]
+        self.groups = TESTS[str(short(path))]
         self._limits: dict[Sequence[str], float] = {}
 
     def is_found(self, mutant: str) -> bool:

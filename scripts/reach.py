@@ -27,7 +27,7 @@ _SAME_BUDGET = {"alone": "qemu"}
 HOURS = 8
 """A landing's commits are at most so old."""
 _ROOT = Path(__file__).resolve().parent.parent
-_SOURCE = "src/tonnage/"
+_SOURCES = ("src/tonnage/", "src/")
 _PASSED = "ci-passed"
 """A folder in the cache: a file for each commit that passed."""
 
@@ -36,8 +36,9 @@ _PASSED = "ci-passed"
 class Subject:
     """Tests that show one thing on one lane.
 
-    tests: a file or a test of it. about: what they show, files and folders below src/tonnage or the root. minutes: what
-    they take on a quiet machine of two cores, with what they start for themselves. is_smoke: in each run.
+    tests: a file or a test of it. about: what they show, files and folders below src/tonnage, src or the root.
+    minutes: what they take on a quiet machine of two cores, with what they start for themselves. is_smoke: in each
+    run.
     """
 
     lane: str
@@ -111,7 +112,7 @@ def reached(subject: Subject, changed: Iterable[str]) -> str:
 
 @cache
 def _paths(about: Sequence[str]) -> Sequence[str]:
-    return [f"{_SOURCE}{name}" if (_ROOT / _SOURCE / name).exists() else name for name in about]
+    return [next((f"{at}{name}" for at in _SOURCES if (_ROOT / at / name).exists()), name) for name in about]
 
 
 @cache
@@ -163,121 +164,183 @@ def _subjects(lane: str, *rows: tuple[str, tuple[str, ...], float]) -> Iterator[
 
 _UML, _QEMU, _KILLS = "tests/vm/test_uml.py", "tests/vm/test_qemu.py", "tests/crash/kills/test_driver_kills.py"
 _PARTY = "tests/integration/third_party"
-_CONTRACT = ("pools/core", "pools/base", "pools/fs", "tests/conformance")
+_CONTRACT = ("storage/pools/core", "storage/pools/base", "storage/pools/fs", "tests/conformance")
 _LIFE = ("tests/crash/kills/life.py", "tests/crash/kills/machine.py", "tests/crash/kills/recovery.py")
 _CAMPAIGN = (*_CONTRACT, *_LIFE, "csi/driver", "tests/crash/kills/campaign.py", "tests/crash/kills/kinds.py")
-_INSTALL = ("deploy", "ops/install", "tests/e2e/machines.py", "cluster", "deploy/image")
+_TEMPLATES = "tools/ops/install/templates"
+_CAPACITY = "provisioning/capacity"
+_INSTALL = (_TEMPLATES, "tools/ops/install", "tests/e2e/machines.py", "cluster", "deploy/image")
 SUBJECTS = (
     *_subjects(
         "machine",
-        (f"{_PARTY}/test_third_party.py", ("csi/client", "node/plain_driver.py", "box/kubelet"), 1),
-        (f"{_PARTY}/test_attach_drivers.py", ("controller/attach", "box/controllers/attach_detach.py"), 1),
-        (f"{_PARTY}/test_charts.py", ("box/apiserver/rest", "box/controllers/workloads"), 1),
-        (f"{_PARTY}/test_clientgo.py", ("box/apiserver",), 1),
-        (f"{_PARTY}/test_distributed_sidecars.py", ("node/capacity", "capacity", "box/controllers/pv_binder"), 1),
-        (f"{_PARTY}/test_driver_alone.py", ("csi/driver", "csi/server", "pools/image"), 0.5),
-        (f"{_PARTY}/test_helm.py", ("deploy", "ops/install", "deploy/helm", "scripts/gen_chart.py"), 1),
+        (f"{_PARTY}/test_third_party.py", ("csi/client", "node/plain_driver.py", "tonnage_box/kubelet"), 1),
+        (f"{_PARTY}/test_attach_drivers.py", ("controller/attach", "tonnage_box/controllers/attach_detach.py"), 1),
+        (f"{_PARTY}/test_charts.py", ("tonnage_box/apiserver/rest", "tonnage_box/controllers/workloads"), 1),
+        (f"{_PARTY}/test_clientgo.py", ("tonnage_box/apiserver",), 1),
+        (
+            f"{_PARTY}/test_distributed_sidecars.py",
+            ("node/capacity", "provisioning/capacity", "tonnage_box/controllers/pv_binder"),
+            1,
+        ),
+        (f"{_PARTY}/test_driver_alone.py", ("csi/driver", "csi/server", "storage/pools/image"), 0.5),
+        (f"{_PARTY}/test_helm.py", (_TEMPLATES, "tools/ops/install", "deploy/helm", "scripts/gen_chart.py"), 1),
         (f"{_PARTY}/test_orchestrator.py", ("csi/driver", "csi/server"), 0.5),
-        (f"{_PARTY}/test_promtool.py", ("deploy/rules.yaml", "observe/metrics.py"), 0.5),
-        (f"{_PARTY}/test_protobuf.py", ("box/apiserver/protobuf", "box/apiserver/schema"), 1),
-        (f"{_PARTY}/test_sidecars.py", ("box/controllers/pv_binder", "csi/driver", "box/apiserver/rest"), 3),
+        (f"{_PARTY}/test_promtool.py", (f"{_TEMPLATES}/rules.yaml", "base/observe/metrics.py"), 0.5),
+        (f"{_PARTY}/test_protobuf.py", ("tonnage_box/apiserver/protobuf", "tonnage_box/apiserver/schema"), 1),
+        (
+            f"{_PARTY}/test_sidecars.py",
+            ("tonnage_box/controllers/pv_binder", "csi/driver", "tonnage_box/apiserver/rest"),
+            3,
+        ),
         (f"{_PARTY}/test_snapshot_controller.py", ("controller/snapshots", "node/snapshots"), 1),
-        ("tests/stories/test_third_party_driver.py", ("box/kubelet", "csi/client"), 0.5),
+        ("tests/stories/test_third_party_driver.py", ("tonnage_box/kubelet", "csi/client"), 0.5),
         ("tests/docs/test_command_blocks.py::test_readme_with_helm", ("README.md", "examples/chart"), 0.5),
         ("tests/crash/kills/test_driver_fuzz.py", ("csi/server", "csi/driver", "csi/_proto"), 0.5),
-        (f"{_KILLS}::test_a_driver_killed_in_any_call_is_as_one_that_was_not", (*_CAMPAIGN, "pools"), 4),
-        ("tests/crash/faults/test_box.py", ("box/cluster.py", "box/cleanup.py", "box/apiserver/storage"), 2),
-        ("tests/unit/registry/test_containerd.py", ("registry",), 0.5),
-        ("tests/crash/kills/test_power_loss.py", (*_CONTRACT, "images", "pools/image", "pools/btrfs", "host"), 3),
+        (f"{_KILLS}::test_a_driver_killed_in_any_call_is_as_one_that_was_not", (*_CAMPAIGN, "storage/pools"), 4),
+        (
+            "tests/crash/faults/test_box.py",
+            ("tonnage_box/cluster.py", "tonnage_box/cleanup.py", "tonnage_box/apiserver/storage"),
+            2,
+        ),
+        ("tests/unit/storage/registry/test_containerd.py", ("storage/registry",), 0.5),
+        (
+            "tests/crash/kills/test_power_loss.py",
+            (*_CONTRACT, "storage/images", "storage/pools/image", "storage/pools/btrfs", "host"),
+            3,
+        ),
     ),
     *_subjects(
         "uml",
-        (f"{_UML}::test_lvm[lvm]", ("pools/lvm", "tests/vm/guest_lvm.py"), 1),
+        (f"{_UML}::test_lvm[lvm]", ("storage/pools/lvm", "tests/vm/guest_lvm.py"), 1),
         (f"{_UML}::test_a_command_and_its_exit_code", ("tests/vm/rig.py", "tests/vm/uml.py"), 0.2),
         (f"{_UML}::test_a_command_that_is_not_there", ("tests/vm/rig.py", "tests/vm/uml.py"), 0.2),
         (f"{_UML}::test_time_is_up_and_no_process_is_left", ("tests/vm/rig.py", "tests/vm/uml.py"), 0.2),
-        (f"{_UML}::test_contract_of_pools[thick]", ("pools/lvm", *_CONTRACT), 1.5),
-        (f"{_UML}::test_contract_of_pools[thin]", ("pools/lvm", *_CONTRACT), 1.5),
-        (f"{_UML}::test_lvm[lvm_copies]", ("pools/lvm", "tests/vm/guest_lvm_copies.py"), 1),
-        (f"{_UML}::test_lvm[lvm_groups]", ("pools/lvm", "tests/vm/guest_lvm_groups.py"), 1),
-        (f"{_UML}::test_lvm[lvm_health]", ("pools/lvm", "tests/vm/guest_lvm_health.py"), 1),
-        (f"{_UML}::test_lvm[lvm_stale]", ("pools/lvm", "tests/vm/guest_lvm_stale.py"), 1),
-        (f"{_UML}::test_lvm[lvm_trash]", ("pools/lvm", "pools/core/trash.py", "tests/vm/guest_lvm_trash.py"), 1),
-        (f"{_UML}::test_undelete_by_kubectl", ("pools/lvm", "pools/core/trash.py", "tests/vm/guest_box_trash.py"), 1.5),
-        (f"{_UML}::test_contract_over_quotas", ("pools/quota", "pools/directory", "host/quota.py", *_CONTRACT), 1.5),
-        (f"{_UML}::test_quotas", ("pools/quota", "host/quota.py", "tests/vm/guest_quota.py"), 0.5),
-        (f"{_UML}::test_content", ("content", "pools/lvm", "pools/quota", "tests/vm/guest_content.py"), 1),
-        (f"{_UML}::test_pools_of_before", ("pools/lvm", "pools/quota", "pools/base", "tests/upgrade"), 1),
-        (f"{_UML}::test_damage", ("pools/base", "pools/lvm", "pools/quota", "tests/vm/guest_damage.py"), 2),
-        (f"{_UML}::test_sanity", ("csi/driver", "csi/server", "pools/lvm"), 1.5),
+        (f"{_UML}::test_contract_of_pools[thick]", ("storage/pools/lvm", *_CONTRACT), 1.5),
+        (f"{_UML}::test_contract_of_pools[thin]", ("storage/pools/lvm", *_CONTRACT), 1.5),
+        (f"{_UML}::test_lvm[lvm_copies]", ("storage/pools/lvm", "tests/vm/guest_lvm_copies.py"), 1),
+        (f"{_UML}::test_lvm[lvm_groups]", ("storage/pools/lvm", "tests/vm/guest_lvm_groups.py"), 1),
+        (f"{_UML}::test_lvm[lvm_health]", ("storage/pools/lvm", "tests/vm/guest_lvm_health.py"), 1),
+        (f"{_UML}::test_lvm[lvm_stale]", ("storage/pools/lvm", "tests/vm/guest_lvm_stale.py"), 1),
+        (
+            f"{_UML}::test_lvm[lvm_trash]",
+            ("storage/pools/lvm", "storage/pools/core/trash.py", "tests/vm/guest_lvm_trash.py"),
+            1,
+        ),
+        (
+            f"{_UML}::test_undelete_by_kubectl",
+            ("storage/pools/lvm", "storage/pools/core/trash.py", "tests/vm/guest_box_trash.py"),
+            1.5,
+        ),
+        (
+            f"{_UML}::test_contract_over_quotas",
+            ("storage/pools/quota", "storage/pools/directory", "host/quota.py", *_CONTRACT),
+            1.5,
+        ),
+        (f"{_UML}::test_quotas", ("storage/pools/quota", "host/quota.py", "tests/vm/guest_quota.py"), 0.5),
+        (
+            f"{_UML}::test_content",
+            ("storage/content", "storage/pools/lvm", "storage/pools/quota", "tests/vm/guest_content.py"),
+            1,
+        ),
+        (
+            f"{_UML}::test_pools_of_before",
+            ("storage/pools/lvm", "storage/pools/quota", "storage/pools/base", "tests/upgrade"),
+            1,
+        ),
+        (
+            f"{_UML}::test_damage",
+            ("storage/pools/base", "storage/pools/lvm", "storage/pools/quota", "tests/vm/guest_damage.py"),
+            2,
+        ),
+        (f"{_UML}::test_sanity", ("csi/driver", "csi/server", "storage/pools/lvm"), 1.5),
         ("tests/vm/test_iolimits.py", ("host/iolimits.py", "csi/driver"), 0.5),
-        (f"{_KILLS}::test_the_same_in_a_guest[quota xfs]", (*_LIFE, "pools/quota", "pools/base"), 1),
-        (f"{_KILLS}::test_the_same_in_a_guest[quota ext4]", (*_LIFE, "pools/quota", "pools/base"), 1),
-        (f"{_KILLS}::test_the_same_in_a_guest[lvm thick]", (*_LIFE, "pools/lvm", "pools/base"), 1),
-        (f"{_KILLS}::test_the_same_in_a_guest[lvm thin]", (*_LIFE, "pools/lvm", "pools/base"), 1),
-        (f"{_KILLS}::test_the_same_in_a_guest[lvm thick trash]", (*_LIFE, "pools/lvm", "pools/core/trash.py"), 1),
-        (f"{_KILLS}::test_the_same_in_a_guest[lvm thin trash]", (*_LIFE, "pools/lvm", "pools/core/trash.py"), 1),
+        (f"{_KILLS}::test_the_same_in_a_guest[quota xfs]", (*_LIFE, "storage/pools/quota", "storage/pools/base"), 1),
+        (f"{_KILLS}::test_the_same_in_a_guest[quota ext4]", (*_LIFE, "storage/pools/quota", "storage/pools/base"), 1),
+        (f"{_KILLS}::test_the_same_in_a_guest[lvm thick]", (*_LIFE, "storage/pools/lvm", "storage/pools/base"), 1),
+        (f"{_KILLS}::test_the_same_in_a_guest[lvm thin]", (*_LIFE, "storage/pools/lvm", "storage/pools/base"), 1),
+        (
+            f"{_KILLS}::test_the_same_in_a_guest[lvm thick trash]",
+            (*_LIFE, "storage/pools/lvm", "storage/pools/core/trash.py"),
+            1,
+        ),
+        (
+            f"{_KILLS}::test_the_same_in_a_guest[lvm thin trash]",
+            (*_LIFE, "storage/pools/lvm", "storage/pools/core/trash.py"),
+            1,
+        ),
     ),
     *_subjects(
         "qemu",
-        (f"{_QEMU}::test_contract_of_pools[sector]", ("pools/pmem", *_CONTRACT), 1.5),
+        (f"{_QEMU}::test_contract_of_pools[sector]", ("storage/pools/pmem", *_CONTRACT), 1.5),
         (f"{_QEMU}::test_a_command_its_exit_code_and_its_memory", ("tests/vm/rig.py", "tests/vm/qemu.py"), 0.5),
         (f"{_QEMU}::test_time_is_up_and_no_process_is_left", ("tests/vm/rig.py", "tests/vm/qemu.py"), 0.5),
-        (f"{_QEMU}::test_contract_of_pools[fsdax]", ("pools/pmem", *_CONTRACT), 3),
-        (f"{_QEMU}::test_contract_of_pools[lvm]", ("pools/pmem", "pools/lvm"), 2),
-        (f"{_QEMU}::test_pmem", ("pools/pmem", "tests/vm/guest_pmem.py"), 3),
-        (f"{_QEMU}::test_content", ("content", "pools/pmem"), 1),
-        (f"{_QEMU}::test_damage", ("pools/base", "pools/pmem"), 2),
-        (f"{_QEMU}::test_sanity", ("csi/driver", "pools/pmem"), 2),
-        (f"{_KILLS}::test_the_same_in_a_guest[pmem]", (*_LIFE, "pools/pmem", "pools/base"), 2),
-        (f"{_KILLS}::test_the_same_in_a_guest[pmem trash]", (*_LIFE, "pools/pmem", "pools/core/trash.py"), 2),
+        (f"{_QEMU}::test_contract_of_pools[fsdax]", ("storage/pools/pmem", *_CONTRACT), 3),
+        (f"{_QEMU}::test_contract_of_pools[lvm]", ("storage/pools/pmem", "storage/pools/lvm"), 2),
+        (f"{_QEMU}::test_pmem", ("storage/pools/pmem", "tests/vm/guest_pmem.py"), 3),
+        (f"{_QEMU}::test_content", ("storage/content", "storage/pools/pmem"), 1),
+        (f"{_QEMU}::test_damage", ("storage/pools/base", "storage/pools/pmem"), 2),
+        (f"{_QEMU}::test_sanity", ("csi/driver", "storage/pools/pmem"), 2),
+        (f"{_KILLS}::test_the_same_in_a_guest[pmem]", (*_LIFE, "storage/pools/pmem", "storage/pools/base"), 2),
+        (
+            f"{_KILLS}::test_the_same_in_a_guest[pmem trash]",
+            (*_LIFE, "storage/pools/pmem", "storage/pools/core/trash.py"),
+            2,
+        ),
     ),
     *_subjects(
         "clusters",
-        ("tests/e2e/test_agent_writes.py", ("node", "kube", "deploy", "claims"), 1),
-        ("tests/e2e/test_attach.py", ("controller/attach", "deploy"), 1),
-        ("tests/e2e/test_autoscaler.py", ("controller/node_templates.py", "capacity"), 1),
-        ("tests/e2e/test_certificates.py", ("controller/certificates", "inline/cert"), 1.5),
-        ("tests/e2e/test_controller.py", ("controller", "kube"), 1.5),
-        ("tests/e2e/test_data_gravity.py", ("controller/immediate.py", "claims", "scheduler/plugins"), 1),
-        ("tests/e2e/test_doctor.py", ("ops",), 1),
-        ("tests/e2e/test_empty_dir.py", ("deploy/empty-dir-policy.yaml", "ops/install"), 0.5),
-        ("tests/e2e/test_ephemeral_policy.py", ("deploy", "docs/security.md"), 0.5),
-        ("tests/e2e/test_faults_agent.py", ("node", "kube"), 2),
-        ("tests/e2e/test_faults_claims.py", ("node/provisioner", "claims"), 2),
-        ("tests/e2e/test_faults_clock.py", ("node", "aio", "kube"), 1),
-        ("tests/e2e/test_faults_control.py", ("node", "kube"), 2),
+        ("tests/e2e/test_agent_writes.py", ("node", "kubernetes/client", _TEMPLATES, "provisioning/claims"), 1),
+        ("tests/e2e/test_attach.py", ("controller/attach", _TEMPLATES), 1),
+        ("tests/e2e/test_autoscaler.py", ("controller/node_templates.py", "provisioning/capacity"), 1),
+        ("tests/e2e/test_certificates.py", ("controller/certificates", "csi/inline/cert"), 1.5),
+        ("tests/e2e/test_controller.py", ("controller", "kubernetes/client"), 1.5),
+        ("tests/e2e/test_data_gravity.py", ("controller/immediate.py", "provisioning/claims", "scheduler/plugins"), 1),
+        ("tests/e2e/test_doctor.py", ("tools/ops",), 1),
+        ("tests/e2e/test_empty_dir.py", (f"{_TEMPLATES}/empty-dir-policy.yaml", "tools/ops/install"), 0.5),
+        ("tests/e2e/test_ephemeral_policy.py", (_TEMPLATES, "docs/security.md"), 0.5),
+        ("tests/e2e/test_faults_agent.py", ("node", "kubernetes/client"), 2),
+        ("tests/e2e/test_faults_claims.py", ("node/provisioner", "provisioning/claims"), 2),
+        ("tests/e2e/test_faults_clock.py", ("node", "base/aio", "kubernetes/client"), 1),
+        ("tests/e2e/test_faults_control.py", ("node", "kubernetes/client"), 2),
         ("tests/e2e/test_faults_objects.py", ("node", "controller"), 2),
-        ("tests/e2e/test_least_power.py", ("deploy", "ops/install"), 1),
-        ("tests/e2e/test_node_groups.py", ("ops/install", "deploy"), 0.5),
-        ("tests/e2e/test_policy_options.py", ("ops/install", "deploy"), 0.5),
-        ("tests/e2e/test_same_answers.py", ("box/apiserver",), 0.5),
+        ("tests/e2e/test_least_power.py", (_TEMPLATES, "tools/ops/install"), 1),
+        ("tests/e2e/test_node_groups.py", ("tools/ops/install", _TEMPLATES), 0.5),
+        ("tests/e2e/test_policy_options.py", ("tools/ops/install", _TEMPLATES), 0.5),
+        ("tests/e2e/test_same_answers.py", ("tonnage_box/apiserver",), 0.5),
         ("tests/e2e/test_scheduler.py", ("scheduler",), 1.5),
-        ("tests/e2e/test_scoping.py", ("deploy/scope-policy.yaml", "node/watch_scope.py"), 0.5),
+        ("tests/e2e/test_scoping.py", (f"{_TEMPLATES}/scope-policy.yaml", "node/watch_scope.py"), 0.5),
         ("tests/e2e/test_snapshot_controller.py", ("controller/snapshots", "node/snapshots"), 1),
-        ("tests/e2e/test_snapshot_crds.py", ("deploy/snapshot-crds.yaml", "scripts/gen_snapshot_crds.py"), 0.5),
-        ("tests/e2e/test_tiers.py", ("controller/tier_hints.py", "controller/tier_objects.py", "capacity"), 1.5),
-        ("tests/e2e/test_two_volume_storm.py", ("node/provisioner", "node/capacity", "capacity", "claims"), 3),
-        ("tests/e2e/test_writes.py", ("node/provisioner", "kube"), 1),
+        ("tests/e2e/test_snapshot_crds.py", (f"{_TEMPLATES}/snapshot-crds.yaml", "scripts/gen_snapshot_crds.py"), 0.5),
+        (
+            "tests/e2e/test_tiers.py",
+            ("controller/tier_hints.py", "controller/tier_objects.py", _CAPACITY),
+            1.5,
+        ),
+        (
+            "tests/e2e/test_two_volume_storm.py",
+            ("node/provisioner", "node/capacity", "provisioning"),
+            3,
+        ),
+        ("tests/e2e/test_writes.py", ("node/provisioner", "kubernetes/client"), 1),
     ),
     *_subjects(
         "kubelets",
         ("tests/e2e/test_seed.py", ("csi", *_INSTALL), 2),
         ("tests/e2e/test_data_services.py", ("node/autogrow.py", "node/growth.py", "node/attributes.py"), 1),
         ("tests/e2e/test_faults_nodes.py", ("node/reclaim", "controller/node_loss.py", "controller/preassigned.py"), 3),
-        ("tests/e2e/test_faults_upgrades.py", ("deploy", "csi/server", "node/process.py"), 1.5),
+        ("tests/e2e/test_faults_upgrades.py", (_TEMPLATES, "csi/server", "node/process.py"), 1.5),
         ("tests/e2e/test_flexvolume.py", ("node/flexvolume",), 1.5),
-        ("tests/e2e/test_give_back.py", ("node/provisioner", "claims"), 1),
+        ("tests/e2e/test_give_back.py", ("node/provisioner", "provisioning/claims"), 1),
         ("tests/e2e/test_grow_volume.py", ("node/growth.py", "csi/driver"), 0.5),
         ("tests/e2e/test_hello_populator.py", ("node/provisioner", "controller/free_populators.py"), 1),
-        ("tests/e2e/test_image_volumes.py", ("inline/image", "images", "registry"), 1),
-        ("tests/e2e/test_install_page.py", ("docs/install.md", "ops/install"), 1.5),
-        ("tests/e2e/test_kept_and_reclaimed.py", ("node/reclaim", "pools/core/trash.py"), 1),
+        ("tests/e2e/test_image_volumes.py", ("csi/inline/image", "storage/images", "storage/registry"), 1),
+        ("tests/e2e/test_install_page.py", ("docs/install.md", "tools/ops/install"), 1.5),
+        ("tests/e2e/test_kept_and_reclaimed.py", ("node/reclaim", "storage/pools/core/trash.py"), 1),
         ("tests/e2e/test_live_config.py", ("node/config", "node/reload.py"), 0.5),
         ("tests/e2e/test_other_driver.py", ("csi/client", "node/plain_driver.py"), 1),
         ("tests/e2e/test_stories.py", ("csi", "node/provisioner"), 1),
     ),
-    *_subjects("alone", ("tests/vm/test_pmem_cluster.py", ("pools/pmem", "tests/vm/guest_node.py"), 4)),
+    *_subjects("alone", ("tests/vm/test_pmem_cluster.py", ("storage/pools/pmem", "tests/vm/guest_node.py"), 4)),
 )
 """All that `make test-rest` runs. A lane's first is its smoke test; the lane "alone" takes too long for one."""
 _LANES: dict[str, list[Subject]] = {}

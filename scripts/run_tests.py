@@ -32,14 +32,20 @@ from typing import Any
 from scripts import reach
 
 GUESTS_AND_GO = "not uml and not qemu and not e2e and not programs and not cinder"
-_WAITING = ("tests/unit/node", "tests/unit/kube", "tests/unit/cli", "tests/unit/simulate", "tests/crash/kills")
+_WAITING = (
+    "tests/unit/node",
+    "tests/unit/kubernetes/client",
+    "tests/unit/tools/cli",
+    "tests/unit/box/simulate",
+    "tests/crash/kills",
+)
 _FEW = "--hypothesis-profile=check"
 _FEWER = "--hypothesis-profile=test"
 _REAL = ("--files-with", r"mark\.real")
 _INNER = f"not real and not slow and {GUESTS_AND_GO}"
 CHECK: Mapping[str, Sequence[str]] = {
-    "box": ("tests/unit/box", "-m", _INNER, _FEW),
-    "node": (*_WAITING, "-m", f"{_INNER} or kills", "--kills", "200", _FEW),
+    "box": ("tests/unit/box", "--ignore=tests/unit/box/simulate", "-m", _INNER, _FEW),
+    "node": (*_WAITING, "-m", f"{_INNER} or kills", "--kills", "60", _FEW),
     "others": (
         *("tests/unit", "tests/docs", "tests/conformance", "tests/stories", "-m", _INNER, _FEW),
         *(f"--ignore={path}" for path in ("tests/unit/box", *_WAITING)),
@@ -47,7 +53,7 @@ CHECK: Mapping[str, Sequence[str]] = {
 }
 """Three lanes on two cores: tests wait for timers, locks and processes."""
 _SOME_CHANCE = ("--kills", "200", "--cuts", "90", "--fuzz", "2000", "--pods", "60")
-_AGENTS = ("tests/unit/node", "tests/unit/kube", "tests/unit/simulate", "tests/unit/controller")
+_AGENTS = ("tests/unit/node", "tests/unit/kubernetes/client", "tests/unit/box/simulate", "tests/unit/controller")
 QUICK: Mapping[str, Sequence[str]] = {
     "real": (*_REAL, "--ignore=tests/crash", "--ignore=tests/unit", "-m", f"real and {GUESTS_AND_GO}", _FEWER),
     "parts": ("tests/unit", *_REAL, "-m", f"real and {GUESTS_AND_GO}", _FEWER),

@@ -22,22 +22,22 @@ from pathlib import Path
 from types import FrameType
 
 import tonnage
-from tonnage.aio.clock import RealClock
-from tonnage.api import kinds, names
+from tonnage.base.aio.clock import RealClock
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.kube.transport import Request, Response, Transport
-from tonnage.pools import config
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.transport import Request, Response, Transport
 from tonnage.scheduler.scheduler import Scheduler
-from tonnage.testing.apiserver import api_server, client
-from tonnage.testing.node import NODE, fake_node
-from tonnage.testing.objects import Objects
-from tonnage.testing.wait import eventually
+from tonnage.storage.pools import config
+from tonnage_box.testing.apiserver import api_server, client
+from tonnage_box.testing.node import NODE, fake_node
+from tonnage_box.testing.objects import Objects
+from tonnage_box.testing.wait import eventually
 
 SOURCE = Path(tonnage.__file__).parent
 _HEAD = "walk: "
@@ -177,11 +177,11 @@ class Walk:
 
 _OF_BOUND_CLAIMS = (
     "node/growth.py",
-    "claims/growth.py",
+    "provisioning/claims/growth.py",
     "node/autogrow.py",
-    "claims/autogrow.py",
+    "provisioning/claims/autogrow.py",
     "node/attributes.py",
-    "claims/attributes.py",
+    "provisioning/claims/attributes.py",
     "node/snapshots/contents.py",
     "node/health.py",
 )
@@ -191,8 +191,8 @@ _OF_BOUND_CLAIMS = (
 _OF_GATED_PODS = ("scheduler/core/conditions.py",)
 """The scenario removes a gate, and the condition that tells of it goes."""
 WALKS: Mapping[str, Walk] = {
-    "a claim": Walk(claim, ("node/", "claims/", "capacity/"), 12, _OF_BOUND_CLAIMS),
-    "CreateVolume on an image pool": Walk(create_volume, ("csi/driver/", "pools/", "host/"), 18),
+    "a claim": Walk(claim, ("node/", "provisioning/"), 12, _OF_BOUND_CLAIMS),
+    "CreateVolume on an image pool": Walk(create_volume, ("csi/driver/", "storage/pools/", "host/"), 18),
     "a pod through the scheduler": Walk(pod, ("scheduler/",), 12, _OF_GATED_PODS),
 }
 

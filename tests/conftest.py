@@ -32,15 +32,15 @@ from hypothesis import HealthCheck, settings
 from tests.examples import DEFAULT, PROFILES
 from tests.programs import absent, found, need
 
-from tonnage.api.kinds import Kind
-from tonnage.api.meta import KubeObject
-from tonnage.cli.main import main
-from tonnage.errors import UnsupportedError
+from tonnage.base.errors import UnsupportedError
 from tonnage.host import loop, mount
 from tonnage.host.iolimits import Cgroup, Cgroups
-from tonnage.kube import kubeconfig
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
+from tonnage.kubernetes.api.kinds import Kind
+from tonnage.kubernetes.api.meta import KubeObject
+from tonnage.kubernetes.client import kubeconfig
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
+from tonnage.tools.cli.main import main
 
 # Shared machines are slow at times, which is no fault. CI looks at the same examples each time, people at new ones.
 settings.register_profile(
@@ -289,7 +289,7 @@ def own_group() -> Iterator[Cgroup]:
 
 def tonnage(*arguments: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:
     """Run the command line; whatever it says and however it ends is the caller's to judge."""
-    command = [sys.executable, "-m", "tonnage.cli", *arguments]
+    command = [sys.executable, "-m", "tonnage", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
 
 

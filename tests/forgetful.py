@@ -1,6 +1,6 @@
 """A pool whose records are lost, older or another cluster's while its content stays, for tests of a whole cluster.
 
-What the kinds of pools themselves do with such records is the subject of tests/unit/pools.
+What the kinds of pools themselves do with such records is the subject of tests/unit/storage/pools.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
-from tonnage.aio.clock import Clock
-from tonnage.api import names
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.core.backend import RequestedVolume
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.directory.directory import LOST
-from tonnage.pools.fake.backend import FEATURES, FakeBackend, FakePool
+from tonnage.base.aio.clock import Clock
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.base.contract import VolumeRequest
+from tonnage.storage.pools.base.record import VolumeRecord
+from tonnage.storage.pools.core.backend import RequestedVolume
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.directory.directory import LOST
+from tonnage.storage.pools.fake.backend import FEATURES, FakeBackend, FakePool
 
 
 class ForgetfulBackend(FakeBackend):

@@ -9,8 +9,8 @@ import tempfile
 
 from tests.forked import forked
 
-from tonnage.cli import up as _up  # noqa: F401  loaded before copies are made
-from tonnage.cli.main import main
+from tonnage.tools.cli.main import main
+from tonnage_box.cli import up as _up  # noqa: F401  loaded before copies are made
 
 
 def tonnage(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tonnage.aio.clock import Clock
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store, StoredObject
-from tonnage.errors import UnavailableError
-from tonnage.kube.transport import Request, Response
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import UnavailableError
+from tonnage.kubernetes.client.transport import Request, Response
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store, StoredObject
 
 _RESET = "connection reset by peer"
 

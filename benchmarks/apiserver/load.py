@@ -25,13 +25,13 @@ from typing import Any, cast
 import aiohttp
 from benchmarks.figure import Figure
 
-from tonnage.aio.clock import RealClock
-from tonnage.box.apiserver.protobuf import envelope
-from tonnage.box.apiserver.server import auth
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.kube.transport import JSON, MERGE_PATCH, PROTOBUF, Request
+from tonnage.base.aio.clock import RealClock
+from tonnage.kubernetes.client.transport import JSON, MERGE_PATCH, PROTOBUF, Request
+from tonnage_box.apiserver.protobuf import envelope
+from tonnage_box.apiserver.server import auth
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.sqlite import SqliteStore
+from tonnage_box.apiserver.storage.store import Store
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 CREATES, WRITERS, WATCHERS, IDLE, PODS = 10_000, 64, 1000, 5000, 10_000

@@ -21,20 +21,20 @@ from typing import Any
 from benchmarks.apiserver.load import load, pod, said, served
 from benchmarks.figure import Figure
 
-from tonnage.aio.clock import RealClock
-from tonnage.aio.tasks import Background, supervise
-from tonnage.box.apiserver.protobuf import envelope
-from tonnage.box.apiserver.protobuf.wire import delimited
-from tonnage.box.apiserver.request.negotiate import MAX_VALUES
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.box.apiserver.storage.store import StoreEvent
-from tonnage.box.control_plane import control_plane
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.kube.transport import JSON, JSON_PATCH, MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH, Request
-from tonnage.observe.process import settle
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.aio.tasks import Background, supervise
+from tonnage.base.observe.process import settle
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.transport import JSON, JSON_PATCH, MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH, Request
 from tonnage.scheduler.scheduler import Scheduler
+from tonnage_box.apiserver.protobuf import envelope
+from tonnage_box.apiserver.protobuf.wire import delimited
+from tonnage_box.apiserver.request.negotiate import MAX_VALUES
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.apiserver.storage.store import StoreEvent
+from tonnage_box.control_plane import control_plane
 
 MOST_RUNS = 1
 TRIES, OBJECTS, MOST_MS = 3, 10_000, 50.0

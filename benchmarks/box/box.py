@@ -13,14 +13,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tonnage.box.cleanup import remove
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
-from tonnage.errors import InvalidError, UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
-from tonnage.kube.kubeconfig import load
+from tonnage.base.errors import InvalidError, UnavailableError
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
+from tonnage.kubernetes.client.kubeconfig import load
+from tonnage_box.cleanup import remove
+from tonnage_box.cluster import Box
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 ROOT = os.geteuid() == 0
 
@@ -54,7 +54,7 @@ async def as_process(*arguments: str) -> AsyncIterator[Served]:
     """`tonnage up` with these arguments, from before its start until after its end."""
     with tempfile.TemporaryDirectory(prefix="tonnage-bench-", dir="/var/tmp") as folder:
         data = DataFolder(Path(folder) / "data")
-        command = [sys.executable, "-m", "tonnage.cli", "up", "--port", "0", "--data", str(data.path), *arguments]
+        command = [sys.executable, "-m", "tonnage", "up", "--port", "0", "--data", str(data.path), *arguments]
         began = time.monotonic()
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
         try:

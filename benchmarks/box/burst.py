@@ -8,12 +8,12 @@ import time
 from benchmarks.box.box import ROOT, in_process
 from benchmarks.figure import Figure
 
-from tonnage.api.kinds import PODS
-from tonnage.api.pods import Pod
-from tonnage.box.cluster import Box
-from tonnage.cli.workloads import pod_with
-from tonnage.kube.informer import Informers
-from tonnage.observe import metrics
+from tonnage.base.observe import metrics
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.cli.workloads import pod_with
+from tonnage_box.cluster import Box
 
 WRITERS = 16
 LIMIT = 300.0

@@ -8,9 +8,9 @@ from pathlib import Path
 from benchmarks.box.box import ROOT, as_process
 from benchmarks.figure import Figure
 
-from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
-from tonnage.cli.workloads import pod_with
-from tonnage.kube.wait import until, until_gone
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage_box.cli.workloads import pod_with
 
 PODS_OF_LOAD = 20
 SETTLE = 5.0

@@ -13,11 +13,11 @@ from typing import Any
 from benchmarks.box.box import ROOT, as_process
 from benchmarks.figure import Figure
 
-from tonnage.api import names
-from tonnage.api.kinds import JOBS, PODS, STORAGE_CLASSES
-from tonnage.api.pods import Pod
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import JOBS, PODS, STORAGE_CLASSES
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
 
 MOST_RUNS = 1
 COUNT, AT_ONCE, SECONDS = 500, 20, 4

@@ -13,8 +13,8 @@ import yaml
 from benchmarks.box.box import ROOT, in_process
 from benchmarks.figure import Figure
 
-from tonnage.api.kinds import PODS
-from tonnage.kube.wait import until
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.client.wait import until
 
 ROUNDS, WARM = 200, 20
 AT_ONCE = 1000

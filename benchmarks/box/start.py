@@ -7,9 +7,9 @@ import time
 from benchmarks.box.box import ROOT, as_process
 from benchmarks.figure import Figure
 
-from tonnage.api.kinds import NODES, PODS
-from tonnage.cli.workloads import pod_with
-from tonnage.kube.wait import until
+from tonnage.kubernetes.api.kinds import NODES, PODS
+from tonnage.kubernetes.client.wait import until
+from tonnage_box.cli.workloads import pod_with
 
 
 async def run() -> list[Figure]:

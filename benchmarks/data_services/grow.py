@@ -22,14 +22,14 @@ from benchmarks.data_services.disks import disk
 from benchmarks.driver.life import GIB
 from benchmarks.figure import Figure
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, PODS, STORAGE_CLASSES, VOLUMES
-from tonnage.api.quantity import to_bytes
-from tonnage.box.bootstrap import storage_class
-from tonnage.cli.workloads import claim_of, pod_of_claim
-from tonnage.errors import HostError
-from tonnage.kube.wait import until, until_gone
+from tonnage.base.errors import HostError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS, STORAGE_CLASSES, VOLUMES
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage_box.bootstrap import storage_class
+from tonnage_box.cli.workloads import claim_of, pod_of_claim
 
 MOST_RUNS = 1
 BATCHES, BATCH = 5, 20

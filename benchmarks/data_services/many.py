@@ -23,13 +23,13 @@ from benchmarks.kubernetes.stacks import Stack
 from benchmarks.placement.messages import sent
 from cluster import programs
 
-from tonnage.api import names as api_names
-from tonnage.api.kinds import CLAIMS, SNAPSHOT_CONTENTS, SNAPSHOTS
-from tonnage.api.kinds import VOLUMES as VOLUMES_KIND
-from tonnage.cli.workloads import claim_of
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.kube.wait import until, until_gone
+from tonnage.kubernetes.api import names as api_names
+from tonnage.kubernetes.api.kinds import CLAIMS, SNAPSHOT_CONTENTS, SNAPSHOTS
+from tonnage.kubernetes.api.kinds import VOLUMES as VOLUMES_KIND
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage_box.cli.workloads import claim_of
 
 MOST_RUNS = 1
 VOLUMES, SNAPSHOTS_EACH = 10, 10

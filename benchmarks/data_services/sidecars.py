@@ -25,10 +25,10 @@ from benchmarks.peer import peer
 from cluster.processes import Failed, Processes
 from tests.integration.third_party import programs
 
-from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, CSI_NODES
-from tonnage.ops.install import manifests
-from tonnage.ops.install.options import Installation
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CAPACITIES, CSI_NODES
+from tonnage.tools.ops.install import manifests
+from tonnage.tools.ops.install.options import Installation
 
 ROOMY = "100Gi"
 READY = 120.0
@@ -118,7 +118,7 @@ async def tonnage(cluster: Plane) -> AsyncIterator[Served]:
     """Our agent on the node, and our controller."""
     (node,) = cluster.nodes
     agent = await cluster.identity(names.SYSTEM_NAMESPACE, "tonnage-node", node)
-    ours, inside = [sys.executable, "-m", "tonnage.cli"], enter(cluster, node)
+    ours, inside = [sys.executable, "-m", "tonnage"], enter(cluster, node)
     pool = f"image:{_OWN_FOLDER}/pool,name=scratch,size={ROOMY},sparse=yes,overcommit=yes"
     async with started(cluster, "tonnage") as processes:
         processes.start(
@@ -137,7 +137,7 @@ async def start_controller(cluster: Plane, processes: Processes) -> None:
     config = await cluster.identity(names.SYSTEM_NAMESPACE, "tonnage-controller", cluster.nodes[0])
     processes.start(
         "controller",
-        [sys.executable, "-m", "tonnage.cli", "controller", f"--kubeconfig={config}", "--identity=one",
+        [sys.executable, "-m", "tonnage", "controller", f"--kubeconfig={config}", "--identity=one",
          f"--namespace={names.SYSTEM_NAMESPACE}", "--snapshot-controller"],
     )  # fmt: skip
 

@@ -27,7 +27,7 @@ from benchmarks.figure import Figure
 
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import ContentSource
-from tonnage.pools.image import copy
+from tonnage.storage.pools.image import copy
 
 MOST_RUNS = 1
 SIZE, DATA, DISK = 10 * GIB, 5 * GIB, 40 * GIB

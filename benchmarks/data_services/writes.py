@@ -24,10 +24,10 @@ from benchmarks.kubernetes.plane import Plane, plane
 from cluster import programs
 from cluster.__main__ import BUSYBOX
 
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, PODS, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
-from tonnage.cli.workloads import claim_of, pod_of_claim
-from tonnage.kube.wait import until, until_gone
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
+from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage_box.cli.workloads import claim_of, pod_of_claim
 
 MOST_RUNS = 1
 ROUNDS = 2

@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from tonnage.host import btrfs, loop, mount
-from tonnage.pools.fs.formats import EXT4
+from tonnage.storage.pools.fs.formats import EXT4
 
 
 def life(folder: Path, size: int) -> float:

@@ -24,7 +24,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.errors import CsiError
 from tonnage.host import mount
-from tonnage.testing.wait import wait_until_served
+from tonnage_box.testing.wait import wait_until_served
 
 GIB, MIB = 1 << 30, 1 << 20
 MOUNT = VolumeCapability(AccessMode.SINGLE_NODE_WRITER)
@@ -187,7 +187,7 @@ def _subvolumes(folder: Path, title: str, at_most: float | None) -> list[Figure]
 @asynccontextmanager
 async def _driver(folder: Path, name: str, pool: str) -> AsyncIterator[tuple[CsiClient, int]]:
     socket = folder / f"{name}.sock"
-    command = [sys.executable, "-m", "tonnage.cli", "driver", "--endpoint", f"unix://{socket}", "--node-name", "n1"]
+    command = [sys.executable, "-m", "tonnage", "driver", "--endpoint", f"unix://{socket}", "--node-name", "n1"]
     command += ["--pool", pool, "--state", str(folder / "state"), "--log-level", "warning"]
     async with _process(command, socket) as started:
         yield started

@@ -22,8 +22,8 @@ from benchmarks.box.box import ROOT
 from benchmarks.driver.memcached_client import MemcachedClient
 from benchmarks.figure import Figure
 
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.config import make, parse
+from tonnage.storage.pools.base.contract import VolumeRequest
+from tonnage.storage.pools.config import make, parse
 
 PROGRAM = "memcached"
 COUNT, VALUE = 40_000, b"v" * 2048

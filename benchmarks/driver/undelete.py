@@ -27,10 +27,10 @@ from benchmarks.driver.lvm import guest, qemu_guest
 from benchmarks.figure import Figure
 
 from tonnage.host import mount
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.base.record import UNDELETE
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.base.contract import VolumeRequest
+from tonnage.storage.pools.base.record import UNDELETE
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
 
 MOST_RUNS = 3
 MIB = 1 << 20

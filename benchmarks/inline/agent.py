@@ -12,21 +12,21 @@ import signal
 import sys
 from pathlib import Path
 
-from tonnage.aio.clock import RealClock
+from tonnage.base.aio.clock import RealClock
 from tonnage.csi.driver.inline_endpoint import InlineEndpoint
-from tonnage.inline.base import InlinePod
-from tonnage.inline.cert.attributes import OURS
-from tonnage.inline.cert.authority import CertificateAuthority, make_authority
-from tonnage.inline.cert.issuers.base import LocalIssuer
-from tonnage.inline.cert.policy import NamePolicy
-from tonnage.inline.cert.source import CertificateSource
-from tonnage.inline.driver import InlineDriver
-from tonnage.inline.memory import MemoryStore
+from tonnage.csi.inline.base import InlinePod
+from tonnage.csi.inline.cert.attributes import OURS
+from tonnage.csi.inline.cert.authority import CertificateAuthority, make_authority
+from tonnage.csi.inline.cert.issuers.base import LocalIssuer
+from tonnage.csi.inline.cert.policy import NamePolicy
+from tonnage.csi.inline.cert.source import CertificateSource
+from tonnage.csi.inline.driver import InlineDriver
+from tonnage.csi.inline.memory import MemoryStore
 from tonnage.node.agent import NodeDriver
 from tonnage.node.inline.config import parse_inlines
 from tonnage.node.inline.drivers import InlineDrivers
 from tonnage.node.inline.sources import InlineContext
-from tonnage.pools import config as pool_config
+from tonnage.storage.pools import config as pool_config
 
 CERT, IMAGE = "cert.tonnage.dev", "image.tonnage.dev"
 """Names of the drivers; `<folder>/<name>.sock` are their sockets."""

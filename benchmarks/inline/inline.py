@@ -25,13 +25,19 @@ from benchmarks.figure import Figure
 from benchmarks.inline.agent import CERT, IMAGE
 from benchmarks.inline.unpack import Sizes, unpacking
 
-from tonnage.api.kinds import PODS
-from tonnage.api.names import CSI_EPHEMERAL, CSI_POD_NAME, CSI_POD_NAMESPACE, CSI_POD_UID, CSI_SERVICE_ACCOUNT
 from tonnage.host import mount
-from tonnage.images.store import ImageStore
-from tonnage.kube.wait import until
-from tonnage.testing import image_archive
-from tonnage.testing.wait import wait_until_served
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.api.names import (
+    CSI_EPHEMERAL,
+    CSI_POD_NAME,
+    CSI_POD_NAMESPACE,
+    CSI_POD_UID,
+    CSI_SERVICE_ACCOUNT,
+)
+from tonnage.kubernetes.client.wait import until
+from tonnage.storage.images.store import ImageStore
+from tonnage_box.testing import image_archive
+from tonnage_box.testing.wait import wait_until_served
 
 MOST_RUNS = 3
 IMAGE_NAME = "bench/files:1"

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.figure import Figure
 
-from tonnage.images.store import ImageStore
-from tonnage.testing import image_archive
+from tonnage.storage.images.store import ImageStore
+from tonnage_box.testing import image_archive
 
 _MIB = 1 << 20
 _PER_FOLDER = 100

@@ -24,13 +24,13 @@ from cluster import programs
 from cluster.processes import Processes
 from tests.integration.third_party import programs as go_programs
 
-from tonnage.api import names
-from tonnage.api.kinds import ATTACHMENTS, CLAIMS, VOLUMES
-from tonnage.kube.wait import until, until_gone
-from tonnage.ops.install import manifests
-from tonnage.ops.install.options import Installation
-from tonnage.testing.network_driver import NETWORK_DRIVER
-from tonnage.testing.wait import wait_until_served
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import ATTACHMENTS, CLAIMS, VOLUMES
+from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage.tools.ops.install import manifests
+from tonnage.tools.ops.install.options import Installation
+from tonnage_box.testing.network_driver import NETWORK_DRIVER
+from tonnage_box.testing.wait import wait_until_served
 
 MOST_RUNS = 1
 MANY = 100
@@ -71,7 +71,7 @@ async def run() -> list[Figure]:
 
 def _stacks(attacher: Path, socket: Path) -> dict[str, list[str]]:
     """Account -> command, without the kubeconfig."""
-    ours = [sys.executable, "-m", "tonnage.cli", "controller", "--identity=one"]
+    ours = [sys.executable, "-m", "tonnage", "controller", "--identity=one"]
     raised = ["--kube-api-qps=1000", "--kube-api-burst=2000"]
     return {
         UPSTREAM: [str(attacher), f"--csi-address={socket}", *raised],
@@ -119,7 +119,7 @@ async def _driver(cluster: Plane) -> AsyncIterator[Path]:
     (state / "volumes.json").write_text(json.dumps({name: {"size": 1 << 30, "nodes": {}} for name in handles}))
     processes = Processes(cluster.folder.parent / "driver-processes")
     socket = state / "csi.sock"
-    processes.start("driver", [sys.executable, "-m", "tonnage.testing.network_driver", str(state), f"c={socket}"])
+    processes.start("driver", [sys.executable, "-m", "tonnage_box.testing.network_driver", str(state), f"c={socket}"])
     try:
         await wait_until_served(socket, timeout=WAIT)
         yield socket

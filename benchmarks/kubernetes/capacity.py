@@ -11,12 +11,12 @@ from benchmarks.kubernetes.plane import Plane
 from benchmarks.kubernetes.pods import Pods
 from benchmarks.kubernetes.stacks import Stack
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CAPACITIES, CLAIMS
-from tonnage.api.quantity import to_bytes
-from tonnage.api.storage import CSIStorageCapacity
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CAPACITIES, CLAIMS
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.api.storage import CSIStorageCapacity
+from tonnage.kubernetes.client.informer import Informers
 
 BURST = 50
 _SETTLED = 2.5

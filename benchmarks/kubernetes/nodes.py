@@ -7,13 +7,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from tonnage.aio.clock import rfc3339
-from tonnage.aio.tasks import Background
-from tonnage.api.kinds import PODS
-from tonnage.api.pods import Pod
-from tonnage.errors import ApiConflictError, ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
+from tonnage.base.aio.clock import rfc3339
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import ApiConflictError, ApiNotFoundError
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
 
 
 class Kubelets:

@@ -18,12 +18,12 @@ from cluster import programs
 from cluster.__main__ import down, up
 from cluster.processes import Processes
 
-from tonnage.api import names
-from tonnage.api.kinds import CSI_NODES, NODES, PODS, SERVICE_ACCOUNTS
-from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError
-from tonnage.kube import kubeconfig
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
+from tonnage.base.errors import ApiAlreadyExistsError, ApiNotFoundError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CSI_NODES, NODES, PODS, SERVICE_ACCOUNTS
+from tonnage.kubernetes.client import kubeconfig
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
 
 RAISED = ("--kube-api-qps=1000", "--kube-api-burst=2000")
 """Client limits that do not hold anybody back."""

@@ -11,11 +11,11 @@ from typing import Any
 
 from benchmarks.kubernetes.stacks import Stack
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
 
 NAMESPACE = "default"
 WRITERS = 16

@@ -18,18 +18,18 @@ from benchmarks.kubernetes.plane import RAISED, Plane, forget_pod
 from benchmarks.peer import peer
 from cluster.processes import Failed, Processes, free_port
 
-from tonnage.aio.tasks import Background
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CAPACITIES, CLAIMS, VOLUMES
-from tonnage.api.meta import to_builtins
-from tonnage.claims.bind import bind
-from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError, PreconditionError
-from tonnage.kube.client import Client, refer
-from tonnage.kube.informer import Informers
-from tonnage.kube.transport import Request
-from tonnage.ops.install import manifests
-from tonnage.ops.install.options import Installation
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError, PreconditionError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CAPACITIES, CLAIMS, VOLUMES
+from tonnage.kubernetes.api.meta import to_builtins
+from tonnage.kubernetes.client.client import Client, refer
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.transport import Request
+from tonnage.provisioning.claims.bind import bind
+from tonnage.tools.ops.install import manifests
+from tonnage.tools.ops.install.options import Installation
 
 GO_DRIVER, GO_CLASS, GO_TOPOLOGY = "hostpath.csi.k8s.io", "csi-hostpath-fast", "topology.hostpath.csi/node"
 FREE_DRIVER, FREE_CLASS, FREE_TOPOLOGY = "free.example.com", "free", "free.example.com/node"
@@ -169,7 +169,7 @@ async def tonnage(plane: Plane, informers: Informers, *, room: str = POOL) -> As
             processes.start(
                 node,
                 [
-                    sys.executable, "-m", "tonnage.cli", "node", f"--node-name={node}", f"--kubeconfig={config}",
+                    sys.executable, "-m", "tonnage", "node", f"--node-name={node}", f"--kubeconfig={config}",
                     f"--kubelet={folder / 'k'}", f"--metrics=127.0.0.1:{port}", "--log-level=warning", "--scope=label",
                     f"--pool=image:{folder / 'pool'},name=scratch,size={room},sparse=yes,overcommit=yes",
                 ],

@@ -24,7 +24,7 @@ from benchmarks.kubernetes.pods import Burst, Pods
 from benchmarks.kubernetes.stacks import Stack
 from cluster import programs
 
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.client.informer import Informers
 
 MOST_RUNS = 1
 NODES, PODS = 10, 300

@@ -17,18 +17,18 @@ from benchmarks.kubernetes.plane import Plane
 from benchmarks.kubernetes.stacks import POOL, Stack, processes_of, ready
 from cluster.processes import free_port
 
-from tonnage.aio.tasks import Background
-from tonnage.api import names
-from tonnage.api.kinds import NAMESPACES
-from tonnage.api.quantity import to_bytes
-from tonnage.kube import kubeconfig
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
+from tonnage.base.aio.tasks import Background
+from tonnage.base.observe.exporter import Address, Exporter
+from tonnage.base.observe.process import raise_file_limit
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import NAMESPACES
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client import kubeconfig
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
-from tonnage.observe.exporter import Address, Exporter
-from tonnage.observe.process import raise_file_limit
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.fake.backend import FakePool
 
 _PROCESS = "agents"
 

@@ -14,14 +14,14 @@ import msgspec
 from benchmarks.kubernetes.pods import LIMIT, NAMESPACE, WRITERS, pod
 from benchmarks.kubernetes.stacks import Stack
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
-from tonnage.api.pods import Pod
-from tonnage.errors import UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.kube.transport import Request
+from tonnage.base.errors import UnavailableError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.transport import Request
 
 _AT_ONCE = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0})
 

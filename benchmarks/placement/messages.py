@@ -20,8 +20,8 @@ from benchmarks.kubernetes.stacks import Stack
 from benchmarks.placement.agents import simulated
 from benchmarks.placement.load import Load
 
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
 
 _SENT = re.compile(r"^apiserver_watch_events_total\{(?P<labels>[^}]*)\} (?P<count>\S+)$", re.M)
 

@@ -23,16 +23,16 @@ from benchmarks.kubernetes.stacks import FREE_CLASS, FREE_DRIVER, FREE_TOPOLOGY
 from benchmarks.placement.turns import our_scheduler
 from cluster.processes import Failed
 
-from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, PODS, STORAGE_CLASSES, VOLUMES, Kind
-from tonnage.api.pods import Pod
-from tonnage.api.quantity import to_bytes
-from tonnage.capacity import tier
+from tonnage.base.errors import UnavailableError
 from tonnage.controller import tier_objects
-from tonnage.errors import UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.kube.transport import MERGE_PATCH, Request
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CAPACITIES, CLAIMS, NODES, PODS, STORAGE_CLASSES, VOLUMES, Kind
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.transport import MERGE_PATCH, Request
+from tonnage.provisioning.capacity import tier
 
 LIMIT = 1800.0
 _READY = 60.0

@@ -21,7 +21,7 @@ from benchmarks.placement.scheduling import five_thousand, thousand
 from cluster import programs
 from cluster.processes import Failed
 
-from tonnage.observe import log as logs
+from tonnage.base.observe import log as logs
 
 
 class Case(Protocol):

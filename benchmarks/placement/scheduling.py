@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from benchmarks.figure import Figure
 from benchmarks.placement.nodes import Field, field
 
-from tonnage.api.kinds import PODS
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.client.informer import Informers
 
 _SHARE = 1 / 1.3
 

@@ -19,8 +19,8 @@ from benchmarks.kubernetes.stacks import Stack
 from benchmarks.placement.load import Load, Outcome
 from cluster.processes import Failed, Processes, free_port
 
-from tonnage.api import names
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.client.informer import Informers
 
 Opened = Callable[[Plane, Informers], AbstractAsyncContextManager[Stack]]
 log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ async def our_scheduler(cluster: Plane, namespace: str) -> AsyncIterator[int]:
     pid = processes.start(
         "scheduler",
         [
-            sys.executable, "-m", "tonnage.cli", "scheduler", f"--kubeconfig={config}", f"--namespace={namespace}",
+            sys.executable, "-m", "tonnage", "scheduler", f"--kubeconfig={config}", f"--namespace={namespace}",
             f"--metrics=127.0.0.1:{port}", "--log-level=warning",
         ],
     )  # fmt: skip

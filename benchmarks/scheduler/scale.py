@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 from benchmarks.figure import Figure
 
-from tonnage.api import kinds, names
-from tonnage.api.kinds import Kind
-from tonnage.api.pods import Pod
-from tonnage.kube.cache import Cache
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.kinds import Kind
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.cache import Cache
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.plugin import SchedulingDecision

@@ -10,7 +10,7 @@ from deploy.image.build import build
 from deploy.image.debian import Missing
 from deploy.image.python import Broken
 
-from tonnage.ops.install.options import IMAGE
+from tonnage.tools.ops.install.options import IMAGE
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from tonnage import __version__
 
 LIMIT = 150 * 2**20
 _START = """#!/usr/bin/python3 -I
-from tonnage.cli.main import main
+from tonnage.tools.cli.main import main
 raise SystemExit(main())
 """
 
@@ -85,8 +85,6 @@ def _own(site: str, time: int) -> archive.Tree:
         tree = wheels.unpack(wheel, site)
     finally:
         shutil.rmtree(wheel.parents[1])
-    left_out = tuple(f"{site}/tonnage/{folder}/" for folder in contents.LEFT_OUT)
-    tree = {path: entry for path, entry in tree.items() if not path.startswith(left_out)}
     return tree | {"usr/bin/tonnage": Entry(0o755, _START.encode())}
 
 

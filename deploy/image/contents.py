@@ -20,9 +20,6 @@ PACKAGES = (
     "dash",  # xfs_admin is a shell script
 )
 
-LEFT_OUT = ("box", "simulate", "testing")
-"""Folders of our package that no pod runs."""
-
 DROPPED = re.compile(
     r"perl.*|lib.*-perl|libperl.*|usrmerge|debconf|dpkg|tar|init-system-helpers|sysvinit-utils|lsb-base"  # installing
     r"|libdb5\.3|libgdbm.*"  # for Perl

@@ -119,7 +119,7 @@ def _shell(folder: Path) -> Shell:
     scripts = {
         "sudo": 'exec "$@"',
         "tonnage": f'[ "$1" != cinder ] || set -- "$@" --interpreter {os.environ["TONNAGE_CINDER_PYTHON"]}\n'
-        f'exec {sys.executable} -m tonnage.cli "$@"',
+        f'exec {sys.executable} -m tonnage "$@"',
     }
     for name, text in scripts.items():
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")

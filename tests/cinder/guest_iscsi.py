@@ -20,7 +20,7 @@ from tonnage.cinder import library
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import ContentSource
 from tonnage.csi.errors import Code, CsiError
-from tonnage.testing.wait import eventually
+from tonnage_box.testing.wait import eventually
 
 GI = 1 << 30
 BACKENDS = """
@@ -48,7 +48,7 @@ def start(folder: Path) -> subprocess.Popen[bytes]:
         "--time-limit",
         "120",
     ]
-    return subprocess.Popen([sys.executable, "-m", "tonnage.cli", "cinder", *options])
+    return subprocess.Popen([sys.executable, "-m", "tonnage", "cinder", *options])
 
 
 @pytest.fixture(params=["thin", "default"])

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from tests.programs import need
 
-from tonnage.errors import TonnageError
+from tonnage.base.errors import TonnageError
 from tonnage.host import mount
-from tonnage.pools import kinds
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools import kinds
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
 
 MI = 1024**2
 SIZE = 30716 * MI

@@ -16,7 +16,7 @@ from tests.conformance import benches
 from tests.conformance.benches import MI, SIZE, Bench
 from tests.programs import need
 
-from tonnage.errors import (
+from tonnage.base.errors import (
     AlreadyExistsError,
     ExhaustedError,
     HostError,
@@ -30,15 +30,15 @@ from tonnage.errors import (
 )
 from tonnage.host import lvm, mount
 from tonnage.host.filesystem import may_grow_ext4
-from tonnage.pools import kinds
-from tonnage.pools.base.contract import INLINE, VolumeOrigin, VolumeRequest
-from tonnage.pools.base.parameters import ERASE, LIMITS, RESERVE, SOURCE
-from tonnage.pools.base.record import UNDELETE
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.directory.backend import DirectoryBackend
-from tonnage.pools.lvm.backend import LvmBackend
+from tonnage.storage.pools import kinds
+from tonnage.storage.pools.base.contract import INLINE, VolumeOrigin, VolumeRequest
+from tonnage.storage.pools.base.parameters import ERASE, LIMITS, RESERVE, SOURCE
+from tonnage.storage.pools.base.record import UNDELETE
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.directory.backend import DirectoryBackend
+from tonnage.storage.pools.lvm.backend import LvmBackend
 
 KINDS = [
     pytest.param(of, id=name, marks=pytest.mark.real if of.mounts else ()) for name, of in benches.chosen().items()
@@ -53,7 +53,7 @@ async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 async def test_capacity_counts_what_was_asked_to_the_byte(bench: Bench) -> None:
     if bench.fixed:
-        return  # tests/unit/pools/static/test_backend.py says how disks are chosen
+        return  # tests/unit/storage/pools/static/test_backend.py says how disks are chosen
     pool = bench.pool
     assert (await pool.capacity()).free == SIZE
 
@@ -131,7 +131,7 @@ async def test_create_refuses(bench: Bench, request_: VolumeRequest, error: type
 
 async def test_exact_fit_and_not_a_byte_more(bench: Bench) -> None:
     if bench.fixed:
-        return  # tests/unit/pools/static/test_backend.py says how disks are chosen
+        return  # tests/unit/storage/pools/static/test_backend.py says how disks are chosen
     for number in range(7):
         await bench.pool.create(VolumeRequest(f"v{number}", 4388 * MI))  # 7 x 4388Mi = 30716Mi
     assert (await bench.pool.capacity()).largest == 0
@@ -143,7 +143,7 @@ async def test_exact_fit_and_not_a_byte_more(bench: Bench) -> None:
 
 async def test_many_at_once_never_promise_more_than_there_is(bench: Bench) -> None:
     if bench.fixed:
-        return  # tests/unit/pools/static/test_backend.py says how disks are chosen
+        return  # tests/unit/storage/pools/static/test_backend.py says how disks are chosen
 
     async def attempt(number: int) -> bool:
         try:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.apiserver.storage.store import ObjectKey, StaleError, Store, StoreEvent
-from tonnage.errors import ApiGoneError
+from tonnage.base.errors import ApiGoneError
+from tonnage_box.apiserver.storage.sqlite import SqliteStore
+from tonnage_box.apiserver.storage.store import ObjectKey, StaleError, Store, StoreEvent
 
 
 def fields(collection: str, obj: dict[str, Any]) -> Mapping[str, str]:
@@ -22,7 +22,7 @@ def fields(collection: str, obj: dict[str, Any]) -> Mapping[str, str]:
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Store]:
-    monkeypatch.setattr("tonnage.box.apiserver.storage.store.HISTORY_BYTES", 2000)
+    monkeypatch.setattr("tonnage_box.apiserver.storage.store.HISTORY_BYTES", 2000)
     made = SqliteStore(tmp_path / "state.db", fields) if request.param == "sqlite" else Store(fields)
     await made.start()
     yield made

@@ -17,8 +17,8 @@ from tests.docs.pages import Command, commands
 from tests.docs.walking import ROOT, Shell, make_shell, walk
 from tests.programs import found
 
-from tonnage.cli.main import main
 from tonnage.host.filesystem import may_grow_ext4
+from tonnage.tools.cli.main import main
 
 
 def test_what_a_page_shows_is_compared() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.cli.main import VERBS, build_parser
+from tonnage.tools.cli.main import VERBS, build_parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / ".github").rglob("*.md")])

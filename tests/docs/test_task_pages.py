@@ -83,7 +83,7 @@ def network_storage(box: Cluster) -> Iterator[None]:
     state = box.home / "storage"
     state.mkdir()
     sockets = {"node-1": box.home / "a.sock", "node-2": box.home / "b.sock"}
-    command = [sys.executable, "-m", "tonnage.testing.network_driver", str(state)]
+    command = [sys.executable, "-m", "tonnage_box.testing.network_driver", str(state)]
     process = subprocess.Popen([*command, *(f"{node}={socket}" for node, socket in sockets.items())])
     try:
         yield

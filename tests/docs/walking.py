@@ -34,7 +34,7 @@ def make_shell(cluster: Cluster, pool: str) -> Shell:
         "sudo": 'exec "$@"',
         "tonnage": f'verb=$1; shift; [ "$verb" != up ] || set -- --port 0 --pool {pool} "$@"\n'
         f'[ "$verb" != volumes ] || {{ verb="volumes $1"; shift; }}\n'
-        f'exec {python} -m tonnage.cli $verb --data {data} "$@"',
+        f'exec {python} -m tonnage $verb --data {data} "$@"',
     }
     for name, text in scripts.items():
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.e2e.conftest import ControlPlane
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 SYSTEM = names.SYSTEM_NAMESPACE
 CLASS = names.SCRATCH_CLASS

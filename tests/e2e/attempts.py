@@ -10,11 +10,11 @@ from typing import Any
 
 from tests.e2e.agents import SYSTEM, Nodes
 from tests.e2e.conftest import ISSUER, Answer
-from tests.unit.inline.cert.makers import compatible, issue_request
+from tests.unit.csi.inline.cert.makers import compatible, issue_request
 
-from tonnage.api import names
-from tonnage.inline.cert.issuers.remote import SIGNER_DOMAIN
-from tonnage.kube.transport import STRATEGIC_PATCH
+from tonnage.csi.inline.cert.issuers.remote import SIGNER_DOMAIN
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.client.transport import STRATEGIC_PATCH
 
 CLAIMS = "/api/v1/namespaces/power/persistentvolumeclaims"
 VOLUMES = "/api/v1/persistentvolumes"

@@ -27,8 +27,8 @@ from deploy.image import debian
 from deploy.image.build import build
 from tests.programs import absent, find
 
-from tonnage.ops.install import manifests
-from tonnage.ops.install.options import IMAGE, Installation, parse_installed_issuer, parse_version
+from tonnage.tools.ops.install import manifests
+from tonnage.tools.ops.install.options import IMAGE, Installation, parse_installed_issuer, parse_version
 
 if TYPE_CHECKING:
     from tests.e2e.machines import Machines

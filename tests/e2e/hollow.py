@@ -27,7 +27,7 @@ from tests.e2e.conftest import ControlPlane, install
 from tests.e2e.processes import Agent
 from tests.processes import arguments
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 PODS = 110

@@ -11,13 +11,13 @@ from typing import Any
 
 from tests.e2e.conftest import ControlPlane
 
-from tonnage.api import names
-from tonnage.kube import kubeconfig
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.client import kubeconfig
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.fake.backend import FakePool
 
 LONG = 300.0
 """Seconds that a thing may take on a machine with much else to do."""

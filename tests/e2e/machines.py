@@ -20,8 +20,8 @@ from cluster.processes import Processes
 from scripts.gen_chart import CHART
 from tests.e2e.conftest import ControlPlane
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
 
 SYSTEM = names.SYSTEM_NAMESPACE
 AGENTS = "app.kubernetes.io/component=node"
@@ -57,7 +57,7 @@ class Machines:
         if helm:
             self._install_chart(helm)
         else:
-            made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *_FLEX, *_VERSION)
+            made = _run(sys.executable, "-m", "tonnage", "manifests", "--pool", _POOL_TEXT, *_FLEX, *_VERSION)
             self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)
         self.plane.until("capacity is published", lambda: set(self.capacities()) == set(self.names))
         self.plane.until("nodes have no start-up taint", lambda: not self.tainted())
@@ -88,7 +88,7 @@ class Machines:
             return
         flags = [f"--driver={name}={key}" for name, key in drivers.items()]
         flags += [f"--inline={text}" for text in inline] + [f"--image-store={store}" for store in stores]
-        made = _run(sys.executable, "-m", "tonnage.cli", "manifests", "--pool", _POOL_TEXT, *_FLEX, *_VERSION, *flags)
+        made = _run(sys.executable, "-m", "tonnage", "manifests", "--pool", _POOL_TEXT, *_FLEX, *_VERSION, *flags)
         self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)
         self.restart_agents()
 

@@ -11,7 +11,7 @@ from tests.e2e.machines import POOL_SIZE, Machines, container
 from tests.e2e.machines import pod as ephemeral_pod
 from tests.e2e.processes import events, until
 
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api.quantity import to_bytes
 
 WHOLE = to_bytes(POOL_SIZE)
 LOOP = (

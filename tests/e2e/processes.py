@@ -23,8 +23,8 @@ from typing import Any
 from tests.e2e.agents import Nodes
 from tests.e2e.conftest import ControlPlane
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
 
 POOL_SIZE = "6Gi"
 
@@ -43,7 +43,7 @@ class Program:
         environment = {**os.environ, "NODE_NAME": "unset"}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tonnage.cli", *self.arguments], stderr=log, env=environment
+                [sys.executable, "-m", "tonnage", *self.arguments], stderr=log, env=environment
             )
 
     def freeze(self) -> None:
@@ -105,7 +105,7 @@ class Agent:
     def volumes(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `tonnage volumes`, of this driver, as an administrator."""
         action, *rest = arguments
-        command = [sys.executable, "-m", "tonnage.cli", "volumes", action, "--endpoint", self.endpoint, *rest]
+        command = [sys.executable, "-m", "tonnage", "volumes", action, "--endpoint", self.endpoint, *rest]
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     def orphans(self) -> list[str]:

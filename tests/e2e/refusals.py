@@ -31,8 +31,8 @@ from tests.e2e.attempts import (
     two_terms,
 )
 
-from tonnage.api import names
-from tonnage.claims.growth import NODE_NOT_REQUIRED
+from tonnage.kubernetes.api import names
+from tonnage.provisioning.claims.growth import NODE_NOT_REQUIRED
 
 NOT_ITS_NODE = "may not touch persistentvolumes of another node"
 NOT_SENT = "may not touch a claim that was not sent to it"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.e2e.conftest import ControlPlane
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 
 class Replicas:
@@ -34,7 +34,7 @@ class Replicas:
         }
         file = self._folder / f"{name}.kubeconfig"
         file.write_text(json.dumps(config))
-        command = [sys.executable, "-m", "tonnage.cli", self._verb, "--kubeconfig", str(file), "--identity", name]
+        command = [sys.executable, "-m", "tonnage", self._verb, "--kubeconfig", str(file), "--identity", name]
         with self.log(name).open("ab") as log:
             self.running[name] = subprocess.Popen(
                 [*command, "--namespace", names.SYSTEM_NAMESPACE, *self._more], stderr=log

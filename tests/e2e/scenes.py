@@ -9,8 +9,8 @@ from tests.e2e.agents import Nodes
 from tests.e2e.conftest import ControlPlane
 from tests.e2e.processes import POOL_SIZE, Agent, events, until
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
 
 
 def storage_class(name: str, **more: Any) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import Any
 from tests.e2e.attempts import DRY, Try, World, apply, delete, patch, put
 from tests.e2e.conftest import ControlPlane
 
-from tonnage.api import names
-from tonnage.api.group_snapshot import GROUP_BEING_DELETED, GROUP_CONTENT_BOUND
-from tonnage.api.snapshot import ALLOW_MODE_CHANGE, BEING_DELETED, CONTENT_BOUND, MANAGED_BY
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.group_snapshot import GROUP_BEING_DELETED, GROUP_CONTENT_BOUND
+from tonnage.kubernetes.api.snapshot import ALLOW_MODE_CHANGE, BEING_DELETED, CONTENT_BOUND, MANAGED_BY
 
 GROUP = "snapshot.storage.k8s.io"
 CONTENTS = f"/apis/{GROUP}/v1/volumesnapshotcontents"

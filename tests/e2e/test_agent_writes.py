@@ -16,17 +16,17 @@ from tests.e2e import snapshot_attempts as snapshots
 from tests.e2e.agents import Nodes
 from tests.e2e.conftest import ControlPlane
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
-from tonnage.api.snapshot import CONTENT_BOUND, MANAGED_BY
-from tonnage.kube import kubeconfig
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
-from tonnage.kube.kubeconfig import Access
-from tonnage.kube.transport import Request, Response
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.api.snapshot import CONTENT_BOUND, MANAGED_BY
+from tonnage.kubernetes.client import kubeconfig
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
+from tonnage.kubernetes.client.kubeconfig import Access
+from tonnage.kubernetes.client.transport import Request, Response
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.fake.backend import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "writes"

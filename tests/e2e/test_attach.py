@@ -17,10 +17,10 @@ import pytest
 from tests.e2e.conftest import ControlPlane
 from tests.e2e.replicas import Replicas
 
-from tonnage.api import names
-from tonnage.ops.install import manifests
-from tonnage.ops.install.options import Installation
-from tonnage.testing.network_driver import NETWORK_DRIVER
+from tonnage.kubernetes.api import names
+from tonnage.tools.ops.install import manifests
+from tonnage.tools.ops.install.options import Installation
+from tonnage_box.testing.network_driver import NETWORK_DRIVER
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 NODES = ("attach-1", "attach-2")
@@ -35,7 +35,13 @@ class Storage:
         self.state.mkdir()
         found = {VOLUME: {"size": 1 << 30, "nodes": {}}}
         (self.state / "volumes.json").write_text(json.dumps(found))
-        command = [sys.executable, "-m", "tonnage.testing.network_driver", str(self.state), f"controller={self.socket}"]
+        command = [
+            sys.executable,
+            "-m",
+            "tonnage_box.testing.network_driver",
+            str(self.state),
+            f"controller={self.socket}",
+        ]
         self.process = subprocess.Popen(command)
 
     def nodes(self) -> list[str]:

@@ -17,7 +17,7 @@ from tests.e2e.conftest import ControlPlane
 from tests.e2e.inprocess import add_node, agent_on, node_of, register, scratch_pod, until
 from tests.e2e.replicas import Replicas
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE, LABEL = "autoscaler", "example.com/group"

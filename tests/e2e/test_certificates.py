@@ -22,28 +22,28 @@ from tests.e2e.agents import SYSTEM, Nodes
 from tests.e2e.conftest import ControlPlane, release
 from tests.integration.certificates.cert_manager import DEFINITION, KIND, FakeIssuer
 from tests.unit.controller.certificates.pod_certificates import projection, request_body
-from tests.unit.inline.cert.makers import ours
+from tests.unit.csi.inline.cert.makers import ours
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.certificate import PodCertificateRequest
-from tonnage.api.kinds import POD_CERTIFICATE_REQUESTS
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import UnavailableError
 from tonnage.controller.app import controller_process
 from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.config import ControllerConfig, SigningConfig
-from tonnage.errors import UnavailableError
-from tonnage.inline.base import InlinePod
-from tonnage.inline.cert.attributes import OURS
-from tonnage.inline.cert.authority import CertificateAuthority, make_authority, read_certificates, secret_data
-from tonnage.inline.cert.issuers.base import CertificateDeniedError, IssueRequest
-from tonnage.inline.cert.issuers.remote import CertManagerIssuer, PublishedMap, SigningRequestIssuer
-from tonnage.inline.cert.keys import PrivateKey, make_key, public_bytes, read_key
-from tonnage.inline.cert.policy import NamePolicy
-from tonnage.inline.cert.wanted import signing_request, wanted_certificate
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
-from tonnage.kube.kubeconfig import FixedToken, load
-from tonnage.ops.install import manifests
-from tonnage.ops.install.options import Installation, parse_installed_issuer
+from tonnage.csi.inline.base import InlinePod
+from tonnage.csi.inline.cert.attributes import OURS
+from tonnage.csi.inline.cert.authority import CertificateAuthority, make_authority, read_certificates, secret_data
+from tonnage.csi.inline.cert.issuers.base import CertificateDeniedError, IssueRequest
+from tonnage.csi.inline.cert.issuers.remote import CertManagerIssuer, PublishedMap, SigningRequestIssuer
+from tonnage.csi.inline.cert.keys import PrivateKey, make_key, public_bytes, read_key
+from tonnage.csi.inline.cert.policy import NamePolicy
+from tonnage.csi.inline.cert.wanted import signing_request, wanted_certificate
+from tonnage.kubernetes.api.certificate import PodCertificateRequest
+from tonnage.kubernetes.api.kinds import POD_CERTIFICATE_REQUESTS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
+from tonnage.kubernetes.client.kubeconfig import FixedToken, load
+from tonnage.tools.ops.install import manifests
+from tonnage.tools.ops.install.options import Installation, parse_installed_issuer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.since("1.36")]
 GATES = "--feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true"

@@ -12,13 +12,13 @@ import pytest
 from tests.e2e.conftest import ControlPlane
 from tests.e2e.replicas import Replicas
 
-from tonnage.api import kinds, names
-from tonnage.kube import kubeconfig
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client import kubeconfig
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.fake.backend import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE, NODE = "controller", "controller-1"

@@ -13,8 +13,8 @@ from tests.e2e.conftest import ControlPlane
 from tests.e2e.inprocess import add_node, agent_on, node_of, pod, register, until
 from tests.e2e.replicas import Replicas
 
-from tonnage.api import names
-from tonnage.api.snapshot import CONTENT_BOUND, MANAGED_BY
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.snapshot import CONTENT_BOUND, MANAGED_BY
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "gravity"

@@ -12,10 +12,10 @@ from tests.e2e.conftest import release
 from tests.e2e.machines import SYSTEM, Machines
 from tests.e2e.processes import events, until
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
-from tonnage.ops.install import manifests
-from tonnage.ops.install.options import Installation
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.tools.ops.install import manifests
+from tonnage.tools.ops.install.options import Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 MIB = 1 << 20

@@ -18,10 +18,10 @@ from cluster import programs
 from cluster.__main__ import down, up
 from tests.e2e.conftest import ControlPlane, release
 
-from tonnage.aio.clock import RealClock, rfc3339
-from tonnage.api import names
-from tonnage.ops.install import manifests
-from tonnage.ops.install.options import Installation
+from tonnage.base.aio.clock import RealClock, rfc3339
+from tonnage.kubernetes.api import names
+from tonnage.tools.ops.install import manifests
+from tonnage.tools.ops.install.options import Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NODE, SYSTEM = "doctor-1", names.SYSTEM_NAMESPACE
@@ -92,7 +92,7 @@ class Patient:
         }
         file = self.folder / f"{verb}.kubeconfig"
         file.write_text(json.dumps(config))
-        command = [sys.executable, "-m", "tonnage.cli", verb, "--kubeconfig", str(file), *options]
+        command = [sys.executable, "-m", "tonnage", verb, "--kubeconfig", str(file), *options]
         with (self.folder / f"{verb}.log").open("ab") as log:
             self.processes[verb] = subprocess.Popen(command, stderr=log)
 
@@ -123,7 +123,7 @@ class Patient:
     def look(self, *options: str, agent: bool = True) -> tuple[int, list[dict[str, str]]]:
         """Exit code and findings."""
         self.beat(agent=agent)
-        command = [sys.executable, "-m", "tonnage.cli", "doctor", "--kubeconfig", str(self.plane.kubeconfig)]
+        command = [sys.executable, "-m", "tonnage", "doctor", "--kubeconfig", str(self.plane.kubeconfig)]
         command += ["--namespace", SYSTEM, "-o", "json", *options]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert not ended.stderr, ended.stderr

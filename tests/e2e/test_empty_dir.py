@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.conftest import ControlPlane
 from tests.e2e.processes import until
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.since("1.36"), pytest.mark.timeout(600)]
 PODS = "/api/v1/namespaces/{}/pods?dryRun=All"

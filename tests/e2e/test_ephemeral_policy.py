@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import Answer, ControlPlane
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "tenants"

@@ -21,8 +21,8 @@ from tests.e2e.conftest import ControlPlane
 from tests.e2e.hollow import Hollow, cpu_seconds, in_pool, measured
 from tests.e2e.processes import POOL_SIZE, Agent, Program, agent, events, stays
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 NAMESPACE = "faults-agent"

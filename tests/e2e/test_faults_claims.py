@@ -14,8 +14,8 @@ from tests.e2e.conftest import ControlPlane
 from tests.e2e.processes import POOL_SIZE, Agent, Program, agent, pool_text, until
 from tests.e2e.scenes import all_room_is_back, bound, claim_path, claim_phase, delete, note, told, volume_path
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 NAMESPACE = "claims"

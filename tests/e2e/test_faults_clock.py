@@ -16,15 +16,15 @@ from tests.e2e.agents import Nodes
 from tests.e2e.conftest import ControlPlane
 from tests.e2e.processes import free
 
-from tonnage.aio.clock import RealClock
-from tonnage.api import names
-from tonnage.kube import kubeconfig
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
-from tonnage.kube.lease import LeaderElection
+from tonnage.base.aio.clock import RealClock
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.client import kubeconfig
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
+from tonnage.kubernetes.client.lease import LeaderElection
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.fake.backend import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "faults-clock"

@@ -18,9 +18,9 @@ from tests.e2e.agents import Nodes
 from tests.e2e.hollow import Hollow, Parts, cpu_seconds, in_pool, measured, own_plane
 from tests.e2e.processes import POOL_SIZE, Agent, agent, events, point, stays
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
-from tonnage.pools.base.record import VolumeRecord, seal, unseal
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.storage.pools.base.record import VolumeRecord, seal, unseal
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 NAMESPACE = "faults-control"

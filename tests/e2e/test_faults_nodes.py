@@ -28,7 +28,7 @@ from tests.e2e.pods import (
 )
 from tests.e2e.processes import until
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 LATE, AT_ONCE, RELEASED = "faults-late", "faults-at-once", "faults-released"

@@ -25,8 +25,8 @@ from tests.e2e.scenes import (
     volume_path,
 )
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 NAMESPACE = "objects"

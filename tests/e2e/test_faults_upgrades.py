@@ -14,8 +14,8 @@ from tests.e2e.pods import LOOP, goes_on, phase, pod, removed, wait_ready
 from tests.e2e.processes import until
 from tests.programs import found
 
-from tonnage.api import names
-from tonnage.ops.install.options import IMAGE
+from tonnage.kubernetes.api import names
+from tonnage.tools.ops.install.options import IMAGE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 

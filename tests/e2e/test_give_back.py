@@ -12,7 +12,7 @@ from tests.e2e.machines import pod as ephemeral_pod
 from tests.e2e.pods import is_ready, is_there, phase, removed, told, wait_ready
 from tests.e2e.processes import until
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 FIRST, SECOND = "halved-disk", "halved-more"

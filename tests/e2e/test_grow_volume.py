@@ -9,7 +9,7 @@ from tests.e2e import pods
 from tests.e2e.machines import Machines
 from tests.e2e.processes import events, until
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 CLASS = {

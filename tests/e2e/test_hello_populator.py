@@ -19,7 +19,7 @@ from tests.e2e.processes import events, until
 from tests.integration.third_party.programs import POPULATOR
 from tests.programs import found
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 IMAGE, SPACE, GROUP = "test.local/hello-populator:1", "populators", "hello.example.com"

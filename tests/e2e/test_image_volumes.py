@@ -11,7 +11,7 @@ from tests.e2e import pods
 from tests.e2e.conftest import helm_program
 from tests.e2e.machines import Machines
 
-from tonnage.inline.image.attributes import IMAGE
+from tonnage.csi.inline.image.attributes import IMAGE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1200)]
 DRIVER = "image.tonnage.dev"

@@ -68,7 +68,7 @@ def test_the_page(machines: Machines, tmp_path: Path) -> None:
 
 def _programs(machines: Machines, folder: Path) -> Path:
     """A folder with the programs that the page names."""
-    python = f"exec {shlex.quote(sys.executable)} -m tonnage.cli"
+    python = f"exec {shlex.quote(sys.executable)} -m tonnage"
     starts = {"tonnage": python, "kubectl": f"exec {machines.plane.program}", "helm": f"exec {helm_program()}"}
     for name, start in starts.items():
         (folder / name).write_text(f'#!/bin/sh\n{start} "$@"\n')

@@ -14,7 +14,7 @@ from tests.e2e.machines import pod as ephemeral_pod
 from tests.e2e.pods import WHOLE, claim, is_there, phase, pod, removed
 from tests.e2e.processes import until
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 
@@ -73,7 +73,7 @@ def test_a_deleted_volume_returns_with_its_data(machines: Machines) -> None:
     admin = f"--kubeconfig={machines.plane.kubeconfig}"
 
     def volumes(*words: str) -> str:
-        command = [sys.executable, "-m", "tonnage.cli", "volumes", *words, "--endpoint", endpoint]
+        command = [sys.executable, "-m", "tonnage", "volumes", *words, "--endpoint", endpoint]
         return machines.node("node-1").inside(*command)
 
     with (

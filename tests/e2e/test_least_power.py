@@ -14,7 +14,7 @@ from tests.e2e.conftest import Answer, ControlPlane
 from tests.e2e.processes import until
 from tests.e2e.refusals import IMMUTABLE, NEWER, REFUSED
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 ATTRACTED = {"free": UNCLASSED, "foreign": "power-late", "loose": "", "early": CLASS}

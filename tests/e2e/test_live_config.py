@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.e2e.machines import GIB, POOL_SIZE, SYSTEM, WRITER, Machines, container
 
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api.quantity import to_bytes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 CONFIG = "tonnage-node"

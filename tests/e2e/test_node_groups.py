@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from tests.e2e.conftest import ControlPlane, release
 
-from tonnage.ops.install import manifests
-from tonnage.ops.install.options import GROUP_LABEL, Installation
+from tonnage.tools.ops.install import manifests
+from tonnage.tools.ops.install.options import GROUP_LABEL, Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "grouped"

@@ -17,8 +17,8 @@ from tests.e2e.conftest import helm_program
 from tests.e2e.machines import GIB, SYSTEM, Machines, container, pod
 from tests.programs import found
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 DRIVER, KEY = "hostpath.csi.k8s.io", "topology.hostpath.csi/node"

@@ -9,9 +9,9 @@ import pytest
 from tests.e2e.agents import Nodes
 from tests.e2e.conftest import ControlPlane, release
 
-from tonnage.api import names
-from tonnage.ops.install import manifests
-from tonnage.ops.install.options import Installation
+from tonnage.kubernetes.api import names
+from tonnage.tools.ops.install import manifests
+from tonnage.tools.ops.install.options import Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 OTHER, OTHER_KEY = "csi.served.example.com", "topology.served.example.com/node"

@@ -17,9 +17,9 @@ import pytest
 from tests.e2e.conftest import JSON_PATCH, MERGE_PATCH, Answer, ControlPlane
 from tests.e2e.requests import CASES, DIFFERENT, SPACE, Ask
 
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.kube.transport import JSON, Request
+from tonnage.kubernetes.client.transport import JSON, Request
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600), pytest.mark.since("1.36")]
 _OWN = frozenset({"uid", "creationTimestamp", "resourceVersion", "managedFields", "deletionTimestamp"})

@@ -13,16 +13,16 @@ import pytest
 from tests.e2e.conftest import ControlPlane, release
 from tests.e2e.replicas import Replicas
 
-from tonnage.api import names
-from tonnage.kube import kubeconfig
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.client import kubeconfig
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
-from tonnage.ops.install import manifests
-from tonnage.ops.install.options import Installation
-from tonnage.pools.fake.backend import FakePool
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage.tools.ops.install import manifests
+from tonnage.tools.ops.install.options import Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "scheduler"

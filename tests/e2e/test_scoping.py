@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.e2e.conftest import ControlPlane
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800), pytest.mark.since("1.36")]
 CLAIMS = "/api/v1/namespaces/scoping/persistentvolumeclaims"

@@ -12,8 +12,8 @@ import yaml
 from cluster.__main__ import BUSYBOX
 from tests.e2e.machines import AGENTS, GIB, POOL, POOL_SIZE, SYSTEM, WRITER, Machines, container
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pod-ephemeral.yaml"

@@ -18,15 +18,15 @@ from tests.e2e.test_snapshot_crds import define
 from tests.unit.controller.snapshots.groupworld import GroupWorld
 from tests.unit.controller.snapshots.world import OTHER, World
 
-from tonnage.aio.clock import RealClock, rfc3339
-from tonnage.api.kinds import GROUP_CLASSES, GROUP_SNAPSHOTS, LEASES, SNAPSHOT_CLASSES, SNAPSHOTS
-from tonnage.api.snapshot import AS_SOURCE, BOUND, content_name
+from tonnage.base.aio.clock import RealClock, rfc3339
 from tonnage.controller.snapshots.role import LEASE, LEASE_NAMESPACE
-from tonnage.kube import kubeconfig
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
-from tonnage.ops.install import manifests
-from tonnage.ops.install.options import Installation
+from tonnage.kubernetes.api.kinds import GROUP_CLASSES, GROUP_SNAPSHOTS, LEASES, SNAPSHOT_CLASSES, SNAPSHOTS
+from tonnage.kubernetes.api.snapshot import AS_SOURCE, BOUND, content_name
+from tonnage.kubernetes.client import kubeconfig
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
+from tonnage.tools.ops.install import manifests
+from tonnage.tools.ops.install.options import Installation
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 

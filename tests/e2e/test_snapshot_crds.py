@@ -11,8 +11,8 @@ from tests.e2e.conftest import ControlPlane
 from tests.unit.box.apiserver.validation import test_group_snapshot as groups
 from tests.unit.box.apiserver.validation.test_snapshot import CLASSES, CONTENTS, SNAPSHOTS, classed, content, snapshot
 
-from tonnage.api import kinds
-from tonnage.ops.install import manifests
+from tonnage.kubernetes.api import kinds
+from tonnage.tools.ops.install import manifests
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 Obj = dict[str, Any]

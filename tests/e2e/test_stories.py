@@ -12,8 +12,8 @@ from tests.e2e.machines import SYSTEM, Machines
 from tests.e2e.processes import until
 from tests.e2e.test_data_services import storage_class
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 MIB = 1 << 20

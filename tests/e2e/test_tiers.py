@@ -17,16 +17,16 @@ from tests.e2e.conftest import ControlPlane
 from tests.e2e.hollow import Hollow
 from tests.e2e.processes import kubeconfig_of
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
 from tonnage.controller.app import controller_process
 from tonnage.controller.config import ControllerConfig
-from tonnage.kube import kubeconfig
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client import kubeconfig
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.fake.backend import FakePool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = PREFIX = "tiers"

@@ -29,10 +29,10 @@ from cluster.processes import Processes
 from tests.e2e.delays import DelayingProxy
 from tests.processes import arguments
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
-from tonnage.api.pods import Pod
-from tonnage.claims.bind import reschedules_of
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.provisioning.claims.bind import reschedules_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(14400)]
 NODES, PODS_MADE = 4, 200

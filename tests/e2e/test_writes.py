@@ -20,9 +20,9 @@ from benchmarks.kubernetes.pods import Pods
 from benchmarks.kubernetes.stacks import Stack
 from cluster import programs
 
-from tonnage.api.kinds import CAPACITIES
-from tonnage.api.quantity import to_bytes
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api.kinds import CAPACITIES
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client.informer import Informers
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 CLAIM_WRITES, VOLUME_WRITES, CAPACITY_WRITES = 6, 6, 2

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.unit.observe.test_metrics import exported
+from tests.unit.base.observe.test_metrics import exported
 
-from tonnage.ops.install.manifests import RUNBOOKS, render_part, template
-from tonnage.ops.install.options import Installation
+from tonnage.tools.ops.install.manifests import RUNBOOKS, render_part, template
+from tonnage.tools.ops.install.options import Installation
 
 PAGE = Path(__file__).parents[2] / "docs" / "tasks" / "alerts.md"
 SCRAPED = {"instance", "namespace", "le"}

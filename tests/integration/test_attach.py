@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.conftest import Cluster
 
-from tonnage.testing.network_driver import NETWORK_DRIVER
+from tonnage_box.testing.network_driver import NETWORK_DRIVER
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 NODES = ("node-1", "node-2")
@@ -93,7 +93,7 @@ def network(make_cluster: Callable[..., Cluster]) -> Iterator[NetworkBox]:
     state = box.home / "storage"
     state.mkdir()
     sockets = {node: box.home / f"{node}.sock" for node in NODES}
-    command = [sys.executable, "-m", "tonnage.testing.network_driver", str(state)]
+    command = [sys.executable, "-m", "tonnage_box.testing.network_driver", str(state)]
     command += [f"{node}={socket}" for node, socket in sockets.items()]
     process = subprocess.Popen(command)
     box.arguments = ("--nodes", "2", *(f"--csi-endpoint={node}={socket}" for node, socket in sockets.items()))

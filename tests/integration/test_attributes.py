@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.conftest import Cluster
 
-from tonnage.errors import UnsupportedError
+from tonnage.base.errors import UnsupportedError
 from tonnage.host.iolimits import ROOT, Cgroups
 
 pytestmark = pytest.mark.real

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.api import names
-from tonnage.api.core import Node
-from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, PODS
-from tonnage.api.pods import Pod
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
-from tonnage.cli.workloads import pod_with
-from tonnage.kube.wait import until
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node
+from tonnage.kubernetes.api.kinds import CAPACITIES, CLAIMS, NODES, PODS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.wait import until
+from tonnage_box.cli.workloads import pod_with
+from tonnage_box.cluster import Box
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 LABEL = names.tier_label(names.SCRATCH_CLASS)
 

@@ -78,7 +78,7 @@ def network(make_cluster: Callable[..., Cluster]) -> Iterator[Storage]:
     socket = box.home / "csi.sock"
     options = ["--endpoint", str(socket), "--config", f"{box.home}/cinder.yaml", "--state", f"{box.home}/state"]
     options += ["--kubelet-root", str(box.data), "--interpreter", str(interpreter)]
-    process = subprocess.Popen([sys.executable, "-m", "tonnage.cli", "cinder", *options])
+    process = subprocess.Popen([sys.executable, "-m", "tonnage", "cinder", *options])
     box.arguments = ("--csi-endpoint", str(socket))
     try:
         box.up()

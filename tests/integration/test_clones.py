@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
-from tonnage.kube.wait import until
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.kubernetes.client.wait import until
+from tonnage_box.cluster import Box
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 from tests.conftest import Cluster
-from tests.unit.content.server import Files, served
+from tests.unit.storage.content.server import Files, served
 
-from tonnage.images.store import ImageStore
-from tonnage.testing.image_archive import LayerTar, layout, write
+from tonnage.storage.images.store import ImageStore
+from tonnage_box.testing.image_archive import LayerTar, layout, write
 
 pytestmark = pytest.mark.real
 ROOT = Path(__file__).parents[2]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import urllib.request
 
-from tonnage.api import kinds, names
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
+from tonnage.base.observe.exporter import Address
 from tonnage.controller.app import controller_process
 from tonnage.controller.config import ControllerConfig
-from tonnage.kube.client import Client
-from tonnage.observe.exporter import Address
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
 
 
 async def test_metrics_and_liveness_are_served_by_all_replicas() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.conftest import Cluster
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
 
 pytestmark = pytest.mark.real
 MI = 1 << 20

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, EVENTS, NODES, PODS, REPLICA_SETS
-from tonnage.api.pods import Pod
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
-from tonnage.cli.workloads import inline
 from tonnage.controller.evict_unfit import REASON
-from tonnage.pools.base.contract import INLINE, PoolVolume, VolumeRequest, is_inline
-from tonnage.pools.core.pool import Pool
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CAPACITIES, EVENTS, NODES, PODS, REPLICA_SETS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.storage.pools.base.contract import INLINE, PoolVolume, VolumeRequest, is_inline
+from tonnage.storage.pools.core.pool import Pool
+from tonnage_box.cli.workloads import inline
+from tonnage_box.cluster import Box
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 GIB = 1 << 30
 _LIMIT = 240.0

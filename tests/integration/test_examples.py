@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tonnage.api.quantity import to_bytes
-from tonnage.box.plan import DEFAULT_POOL_SIZE
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage_box.plan import DEFAULT_POOL_SIZE
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "examples").glob("*.yaml"))

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from tests.forked_cli import tonnage
 
-from tonnage.api.kinds import STORAGE_CLASSES
-from tonnage.box.cleanup import remove_unused
-from tonnage.box.cluster import Box, BoxOptions
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.node import BoxNode
-from tonnage.box.plan import plan
-from tonnage.errors import BusyError, HostError, InvalidError, UnavailableError
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.core.pool import Pool
+from tonnage.base.errors import BusyError, HostError, InvalidError, UnavailableError
+from tonnage.kubernetes.api.kinds import STORAGE_CLASSES
+from tonnage.storage.pools.base.contract import VolumeRequest
+from tonnage.storage.pools.core.pool import Pool
+from tonnage_box.cleanup import remove_unused
+from tonnage_box.cluster import Box, BoxOptions
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.node import BoxNode
+from tonnage_box.plan import plan
 
 FAKE = Settings(pools=["fake,name=fast,size=1Gi", "fake,name=slow_2,size=1Gi"], runtime="none")
 
@@ -211,7 +211,7 @@ async def test_one_pool_that_cannot_be_removed_does_not_keep_the_others(
     data = DataFolder(tmp_path / "d")
     pools = [f"image:{real_folder / name},name={name},size=1Gi,sparse=yes" for name in ("one", "two")]
     monkeypatch.setattr(BoxNode, "published", fail)
-    monkeypatch.setattr("tonnage.box.cluster.remove_unused", remove)
+    monkeypatch.setattr("tonnage_box.cluster.remove_unused", remove)
     await failed_start(data, Settings(pools=pools, runtime="none"))
     assert os.listdir(real_folder) == ["one"]
     assert not data.path.exists()

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import names
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
-from tonnage.claims.data_source import POPULATED
-from tonnage.cli.main import main
+from tonnage.kubernetes.api import names
+from tonnage.provisioning.claims.data_source import POPULATED
+from tonnage.tools.cli.main import main
+from tonnage_box.cluster import Box
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 pytestmark = pytest.mark.real
 _LIMIT = 120.0

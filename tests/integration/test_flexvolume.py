@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.conftest import Cluster, verb
 
-from tonnage.api.names import FLEX_PROVISIONERS
 from tonnage.host import mount
+from tonnage.kubernetes.api.names import FLEX_PROVISIONERS
 
 pytestmark = pytest.mark.real
 EXAMPLES = Path(__file__).parents[2] / "examples" / "flexvolume"

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, EVENTS, PODS, VOLUMES
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
-from tonnage.cli.workloads import pod_with
-from tonnage.kube.wait import until
-from tonnage.observe import metrics
+from tonnage.base.observe import metrics
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, EVENTS, PODS, VOLUMES
+from tonnage.kubernetes.client.wait import until
+from tonnage_box.cli.workloads import pod_with
+from tonnage_box.cluster import Box
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 NODES, ROOM = 5, 12
 CLASS = names.IMMEDIATE_CLASS

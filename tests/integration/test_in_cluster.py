@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from tests.programs import needs_containers
 
-from tonnage.api.kinds import CLUSTER_ROLE_BINDINGS, PODS, SERVICE_ACCOUNTS
-from tonnage.api.pods import Pod
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
-from tonnage.kube.wait import until
+from tonnage.kubernetes.api.kinds import CLUSTER_ROLE_BINDINGS, PODS, SERVICE_ACCOUNTS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.wait import until
+from tonnage_box.cluster import Box
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 pytestmark = [
     pytest.mark.real,

@@ -19,25 +19,25 @@ import pytest
 from tests.forked import forked
 from tests.forked_cli import tonnage
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import CLAIMS, NAMESPACES, PODS, VOLUMES
-from tonnage.api.names import FORMER_CLUSTERS
-from tonnage.api.pods import Pod
-from tonnage.box.apiserver.server.server import extractor
-from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.cluster import Box, BoxOptions
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
-from tonnage.cli.workloads import pod_with
-from tonnage.errors import UnavailableError
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import UnavailableError
 from tonnage.host.inotify import CREATE, DELETE, MODIFY, MOVED_TO, Inotify
-from tonnage.kube.wait import until
-from tonnage.ops.orphans import Owner, Registry
-from tonnage.ops.report import contents_of
-from tonnage.pools.core import status
+from tonnage.kubernetes.api.kinds import CLAIMS, NAMESPACES, PODS, VOLUMES
+from tonnage.kubernetes.api.names import FORMER_CLUSTERS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.wait import until
+from tonnage.storage.pools.core import status
+from tonnage.tools.ops.orphans import Owner, Registry
+from tonnage.tools.ops.report import contents_of
+from tonnage_box.apiserver.server.server import extractor
+from tonnage_box.apiserver.storage.sqlite import SqliteStore
+from tonnage_box.cli.workloads import pod_with
+from tonnage_box.cluster import Box, BoxOptions
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 FILES = tuple(
-    f"/tonnage/box/{name}.py"
+    f"/tonnage_box/{name}.py"
     for name in ("data_dir", "cluster", "apiserver/storage/sqlite", "apiserver/server/server", "apiserver/server/auth")
 )
 Place = list[str | int]
@@ -116,7 +116,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def in_background(folder: Path, *options: str) -> None:
-    command = [sys.executable, "-m", "tonnage.cli", "up", "--data", str(folder), "--port", "0", "--detach", *options]
+    command = [sys.executable, "-m", "tonnage", "up", "--data", str(folder), "--port", "0", "--detach", *options]
     started = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert started.returncode == 0, started.stderr
     DataFolder(folder).end_running()

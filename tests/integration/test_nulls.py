@@ -6,21 +6,21 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.unit.kube.nulls import Nulls
+from tests.unit.kubernetes.client.nulls import Nulls
 
-from tonnage.aio.clock import LoopClock
-from tonnage.api import kinds, names
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
+from tonnage.base.aio.clock import LoopClock
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.startup_taint import StartupTaint
-from tonnage.ops.doctor.finding import Level
-from tonnage.ops.doctor.run import examine
-from tonnage.ops.why import why
 from tonnage.scheduler.app import SchedulerConfig, scheduler_process
-from tonnage.testing.clock import VirtualPolicy
+from tonnage.tools.ops.doctor.finding import Level
+from tonnage.tools.ops.doctor.run import examine
+from tonnage.tools.ops.why import why
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.testing.clock import VirtualPolicy
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 _LIMIT = 60.0

@@ -8,13 +8,13 @@ from collections import Counter
 from tests.unit.box.apiserver.protobuf.samples import objects
 from tests.unit.box.apiserver.protobuf.test_envelope import damaged
 
-from tonnage.api.kinds import CONFIG_MAPS
-from tonnage.box.apiserver.protobuf import envelope
-from tonnage.box.apiserver.registry.resources import RESOURCES
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.kube.transport import JSON, PROTOBUF, Request
-from tonnage.testing.clock import ManualClock
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS
+from tonnage.kubernetes.client.transport import JSON, PROTOBUF, Request
+from tonnage_box.apiserver.protobuf import envelope
+from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.testing.clock import ManualClock
 
 BODIES = 20_000
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.conftest import Cluster
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "jobs-many.yaml"
 PARTS, FITTING = 12, 3

@@ -16,13 +16,13 @@ import pytest
 from tests.conftest import Cluster, verb
 from tests.programs import need
 
-from tonnage.api import names
-from tonnage.api.core import Event
-from tonnage.api.kinds import CLAIMS, EVENTS, PODS, STORAGE_CLASSES
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
 from tonnage.host import mount
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Event
+from tonnage.kubernetes.api.kinds import CLAIMS, EVENTS, PODS, STORAGE_CLASSES
+from tonnage_box.cluster import Box
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 pytestmark = pytest.mark.real
 _SHUT_DOWN = 0x8004587D  # XFS_IOC_GOINGDOWN

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.kinds import PODS
-from tonnage.api.quantity import to_bytes
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
-from tonnage.cli.workloads import pod_with
-from tonnage.observe import metrics
+from tonnage.base.observe import metrics
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage_box.cli.workloads import pod_with
+from tonnage_box.cluster import Box
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 NODES, FIT, MADE = 4, 20, 76
 VOLUMES = {"a": "3Gi", "b": "2Gi"}

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tests.conftest import Cluster, verb
 
-from tonnage.box.data_dir import DataFolder
+from tonnage_box.data_dir import DataFolder
 
 CLASS = {
     "apiVersion": "storage.k8s.io/v1",

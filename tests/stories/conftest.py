@@ -10,7 +10,7 @@ from tests.conftest import Cluster
 from tests.programs import found
 from tests.stories.objects import FAST, apply, storage_class
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.conftest import Cluster
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 Json = dict[str, Any]
 FAST = "stories-fast"

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import kinds, names
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request, Response, Transport
-from tonnage.testing.apiserver import ADMINISTRATOR, api_server
-from tonnage.testing.node import FakeNode, fake_node
-from tonnage.testing.objects import Objects
-from tonnage.testing.wait import eventually
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request, Response, Transport
+from tonnage_box.testing.apiserver import ADMINISTRATOR, api_server
+from tonnage_box.testing.node import FakeNode, fake_node
+from tonnage_box.testing.objects import Objects
+from tonnage_box.testing.wait import eventually
 
 _CALL = re.compile(r"^call method=(\w+) code=OK ms=\S+ request=(.*)$", re.DOTALL)
 _READS = ("GetCapacity", "ListVolumes", "Probe", "GetPluginInfo")

@@ -13,7 +13,7 @@ from benchmarks.peer import peer
 from tests.conftest import Cluster
 from tests.stories.objects import apply, ephemeral, pod, run, sh
 
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api.quantity import to_bytes
 
 pytestmark = [pytest.mark.real, pytest.mark.programs]
 DRIVER, CLASS, SIZE = "hostpath.csi.k8s.io", "hostpath-slow", "3Gi"

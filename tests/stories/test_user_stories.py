@@ -25,12 +25,12 @@ from tests.stories.objects import (
     size_of,
 )
 
-from tonnage.api import names
-from tonnage.api.kinds import PODS
-from tonnage.api.quantity import to_bytes
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage_box.cluster import Box
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 pytestmark = pytest.mark.real
 MI = 1 << 20

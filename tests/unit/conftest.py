@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import kinds
-from tonnage.box.apiserver.server import auth, certificate
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing import apiserver, wait
-from tonnage.testing.clock import ManualClock, VirtualPolicy
-from tonnage.testing.objects import MakeClaim, MakeClass, MakePod, MakeVolume, Objects
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.apiserver.server import auth, certificate
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing import apiserver, wait
+from tonnage_box.testing.clock import ManualClock, VirtualPolicy
+from tonnage_box.testing.objects import MakeClaim, MakeClass, MakePod, MakeVolume, Objects
+from tonnage_box.testing.wait import Eventually
 
 Running = Callable[..., AbstractAsyncContextManager[None]]
 Told = Callable[[], Awaitable[list[tuple[str, str, str, str]]]]

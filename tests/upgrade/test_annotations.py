@@ -15,27 +15,27 @@ import pytest
 from tests.unit.node.provisioner.contexts import context
 from tests.upgrade.archive import read, unpack
 
-from tonnage.aio.clock import parse_rfc3339
-from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CAPACITIES, CLAIMS, NODES, STORAGE_CLASSES, VOLUMES, Kind
-from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity import object as capacity_object
-from tonnage.capacity import tier
-from tonnage.capacity.node_template import without_nodes_since
-from tonnage.capacity.published import PublishedCapacity, PublishedStorage
-from tonnage.capacity.topology_index import NodeLabels
-from tonnage.claims import provisioning
-from tonnage.claims.bind import reschedules_of
-from tonnage.claims.node_scope import NodeScope
+from tonnage.base.aio.clock import parse_rfc3339
+from tonnage.base.errors import UnavailableError
 from tonnage.controller import node_loss
 from tonnage.csi.driver.driver import CONTEXT_CREATED
-from tonnage.errors import UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request, Response
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CAPACITIES, CLAIMS, NODES, STORAGE_CLASSES, VOLUMES, Kind
+from tonnage.kubernetes.api.storage import CSIStorageCapacity
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request, Response
 from tonnage.node import static_pvs
 from tonnage.node.provisioner.claim_group import GroupFinder
 from tonnage.node.provisioner.state import PodClaimGroup
+from tonnage.provisioning.capacity import object as capacity_object
+from tonnage.provisioning.capacity import tier
+from tonnage.provisioning.capacity.node_template import without_nodes_since
+from tonnage.provisioning.capacity.published import PublishedCapacity, PublishedStorage
+from tonnage.provisioning.capacity.topology_index import NodeLabels
+from tonnage.provisioning.claims import provisioning
+from tonnage.provisioning.claims.bind import reschedules_of
+from tonnage.provisioning.claims.node_scope import NodeScope
 
 ANNOTATIONS: dict[str, dict[str, str]] = read("annotations")
 Objects = dict[str, dict[str, Any]]

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from tests.upgrade.archive import unpack
 
-from tonnage.api import kinds
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.data_dir import DataFolder
-from tonnage.kube.client import Client
-from tonnage.kube.transport import MERGE_PATCH, Request, Transport
+from tonnage.kubernetes.api import kinds
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import MERGE_PATCH, Request, Transport
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.sqlite import SqliteStore
+from tonnage_box.data_dir import DataFolder
 
 LASTING = [f"/api/v1/{plural}" for plural in ("nodes", "pods", "persistentvolumeclaims", "persistentvolumes")]
 Objects = dict[str, list[dict[str, Any]]]
@@ -110,7 +110,7 @@ async def uids(data: Path, paths: Sequence[str]) -> set[str]:
 
 def test_up_goes_on_with_the_cluster(data: Path, before: Objects) -> None:
     """With the settings of then, which name a kind of pool by its old name."""
-    up = [sys.executable, "-m", "tonnage.cli", "up", "--data", str(data), "--port", "0", "--detach"]
+    up = [sys.executable, "-m", "tonnage", "up", "--data", str(data), "--port", "0", "--detach"]
     started = subprocess.run(up, capture_output=True, text=True, timeout=200, check=False)
     try:
         assert started.returncode == 0, started.stdout + started.stderr

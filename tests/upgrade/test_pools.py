@@ -18,14 +18,14 @@ import pytest
 from tests.programs import need
 from tests.upgrade.archive import read, unpack
 
+from tonnage.base.errors import HostError, NotFoundError, PreconditionError
 from tonnage.csi.driver.driver import context_of
-from tonnage.errors import HostError, NotFoundError, PreconditionError
 from tonnage.host import lvm, mount
 from tonnage.host.filesystem import may_grow_ext4
-from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
 
 pytestmark = pytest.mark.real
 MI = 1024**2

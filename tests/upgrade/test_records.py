@@ -13,12 +13,12 @@ from tests.upgrade.archive import read, unpack
 
 from tonnage.csi.driver.driver import context_of
 from tonnage.host import lvm
-from tonnage.pools.base.record import FORMAT
-from tonnage.pools.directory.directory import Directory
-from tonnage.pools.lvm.tags import TagEntry, TagKind, change, decode, encode, found_at, is_ours
-from tonnage.pools.pmem.erase_queue import PmemErasures
-from tonnage.pools.pmem.region import PmemRegion
-from tonnage.pools.static.records import DiskRecords
+from tonnage.storage.pools.base.record import FORMAT
+from tonnage.storage.pools.directory.directory import Directory
+from tonnage.storage.pools.lvm.tags import TagEntry, TagKind, change, decode, encode, found_at, is_ours
+from tonnage.storage.pools.pmem.erase_queue import PmemErasures
+from tonnage.storage.pools.pmem.region import PmemRegion
+from tonnage.storage.pools.static.records import DiskRecords
 
 MI = 1024**2
 LVS: dict[str, list[dict[str, str]]] = read("lvm")

@@ -31,8 +31,8 @@ from tests.upstream.driver import ATTRIBUTES, IMMEDIATE, driver, ungrown
 from tests.upstream.ginkgo import Part
 from tests.upstream.programs import ensure
 
-from tonnage.api import names
-from tonnage.ops.install.options import IMAGE
+from tonnage.kubernetes.api import names
+from tonnage.tools.ops.install.options import IMAGE
 
 POOL, SIZE, DISK = "/var/lib/tonnage", "24Gi", 30 << 30
 DISKS = ("ext4", "xfs", "btrfs", f"xfs{IMMEDIATE}")
@@ -215,7 +215,7 @@ def _install(kubeconfig: Path, disk: str, snapshots: str) -> None:
 
 
 def _manifests(*arguments: str) -> str:
-    command = [sys.executable, "-m", "tonnage.cli", "manifests", *arguments]
+    command = [sys.executable, "-m", "tonnage", "manifests", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 

@@ -85,7 +85,7 @@ def _box(suite: Path, reports: Path) -> Iterator[Path]:
     images.build(archives, suite)
     (reports / "registries.yaml").write_text(yaml.safe_dump(dict(images.registries())))
     (reports / "driver.yaml").write_text(yaml.safe_dump(dict(driver("ext4", programs.version()))))
-    cli = [sys.executable, "-m", "tonnage.cli"]
+    cli = [sys.executable, "-m", "tonnage"]
     data = ["--data", str(folder / "data")]
     pool = f"image:{folder}/pool,name=scratch,size={SIZE},sparse=yes,overcommit=yes"
     up = ["up", "--nodes", "2", "--pool", pool, "--port", "0", "--images", str(archives), "--detach", *data]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tonnage.api import names
 from tonnage.host import filesystem
+from tonnage.kubernetes.api import names
 
 IMMEDIATE = "-immediate"
 """The end of a disk's name where the class of the tests binds at once."""

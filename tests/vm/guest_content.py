@@ -19,11 +19,11 @@ import pytest
 from tests.crash.filling.child import SIZE, driver_of, fill, make
 from tests.crash.filling.test_fill_kills import BODY, DIGEST, check, mounts_below, read
 from tests.forked import forked
-from tests.unit.content.server import Files, served
+from tests.unit.storage.content.server import Files, served
 
 from tonnage.csi.client.local import local_client
 from tonnage.csi.errors import CsiError
-from tonnage.testing.image_archive import LayerTar
+from tonnage_box.testing.image_archive import LayerTar
 
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
 POOLS = {

@@ -16,11 +16,11 @@ from tests.vm.lvm_bench import DISKS, retag, tags
 
 from tonnage.host import lvm, mount, ndctl
 from tonnage.host.run import run
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.pmem.region import RECORDS
+from tonnage.storage.pools.base.contract import VolumeRequest
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.pmem.region import RECORDS
 
 COUNT = int(os.environ.get("DAMAGE", "4"))
 KINDS = os.environ.get("DAMAGE_KINDS", "").split(",")

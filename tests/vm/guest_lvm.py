@@ -38,7 +38,7 @@ from tests.vm.lvm_bench import (
     unmount_all,
 )
 
-from tonnage.errors import (
+from tonnage.base.errors import (
     AlreadyExistsError,
     ExhaustedError,
     HostError,
@@ -51,9 +51,9 @@ from tonnage.errors import (
 )
 from tonnage.host import dm, lvm, mount
 from tonnage.host.run import run
-from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
-from tonnage.pools.config import make, parse
-from tonnage.pools.fs.formats import EXT4
+from tonnage.storage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.fs.formats import EXT4
 
 
 @pytest.fixture
@@ -453,8 +453,8 @@ async def test_thin_pools_that_are_there_already(bench: Bench) -> None:
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.config import make, parse
+from tonnage.storage.pools.base.contract import VolumeRequest
+from tonnage.storage.pools.config import make, parse
 async def main():
     pool = make(parse("lvm:vg0,name=p"))
     await pool.open()

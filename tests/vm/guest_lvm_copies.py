@@ -32,14 +32,14 @@ from tests.vm.lvm_bench import (
     soil,
 )
 
-from tonnage.errors import BusyError, ExhaustedError, NotFoundError, OutOfRangeError, PreconditionError
+from tonnage.base.errors import BusyError, ExhaustedError, NotFoundError, OutOfRangeError, PreconditionError
 from tonnage.host import dm, filesystem, lvm
 from tonnage.host.descriptor import opened
-from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.lvm.backend import LvmBackend
-from tonnage.pools.lvm.snapshots import copy_device
-from tonnage.pools.lvm.tags import TagEntry, TagKind, encode, lv_name
+from tonnage.storage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.lvm.backend import LvmBackend
+from tonnage.storage.pools.lvm.snapshots import copy_device
+from tonnage.storage.pools.lvm.tags import TagEntry, TagKind, encode, lv_name
 
 POOLS = pytest.mark.parametrize("options", ["", THIN], ids=["thick", "thin"])
 MIXED = {"thin": "false"}
@@ -306,8 +306,8 @@ async def test_expansion_that_a_kill_cut_short_is_completed_by_the_next_call(ben
 
 UNCAPABLE = """
 import asyncio
-from tonnage.errors import PreconditionError
-from tonnage.pools.config import make, parse
+from tonnage.base.errors import PreconditionError
+from tonnage.storage.pools.config import make, parse
 
 async def main():
     pool = make(parse("lvm:vg0,name=p"))
@@ -383,7 +383,7 @@ async def test_a_copy_that_fails_leaves_nothing(bench: Bench, monkeypatch: pytes
 
     await pool.create(VolumeRequest("c", 20 * MI, block=True, parameters={"cowSize": "4Mi"}))
     await pool.stage("c", bench.folder / "c")
-    monkeypatch.setattr("tonnage.pools.lvm.snapshots.copy_device", overtaken)
+    monkeypatch.setattr("tonnage.storage.pools.lvm.snapshots.copy_device", overtaken)
     with pytest.raises(BusyError, match="faster than it was copied"):
         await pool.create(VolumeRequest("d", 20 * MI, block=True, source=VolumeOrigin(volume="c")))
     assert set(report()) == {"a", "s+s", "c"}
@@ -424,9 +424,9 @@ async def test_a_group_with_a_limit_of_volumes(bench: Bench) -> None:
 
 _COPIER = """
 import asyncio, sys
-from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
-from tonnage.pools.config import make, parse
-from tonnage.pools.lvm import snapshots
+from tonnage.storage.pools.base.contract import VolumeOrigin, VolumeRequest
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.lvm import snapshots
 real = snapshots._copy_some
 def slow(origin, fd, at, count, *, zeroed):
     real(origin, fd, at, count, zeroed=zeroed)

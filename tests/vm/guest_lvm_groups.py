@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.unit.pools.core import database
+from tests.unit.storage.pools.core import database
 from tests.vm.lvm_bench import MI, THIN, Bench, bench_in
 
-from tonnage.errors import PreconditionError
+from tonnage.base.errors import PreconditionError
 from tonnage.host import filesystem, mount
 from tonnage.host.run import run
-from tonnage.pools.base.contract import SnapshotRequest, VolumeOrigin, VolumeRequest
-from tonnage.pools.config import make, parse
-from tonnage.pools.core import group
-from tonnage.pools.core.group import MemberRequest
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.base.contract import SnapshotRequest, VolumeOrigin, VolumeRequest
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core import group
+from tonnage.storage.pools.core.group import MemberRequest
+from tonnage.storage.pools.core.pool import Pool
 
 ROUNDS = 3
 DISK = "/dev/ubdc"

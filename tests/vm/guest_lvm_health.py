@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.vm.lvm_bench import DISKS, MI, Bench, bench_in, device, erased, group_free, peek, poke, report
 
-from tonnage.errors import (
+from tonnage.base.errors import (
     AlreadyExistsError,
     ExhaustedError,
     HostError,
@@ -25,11 +25,11 @@ from tonnage.errors import (
 )
 from tonnage.host import filesystem, loop, lvm, mount
 from tonnage.host.run import run
-from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.lvm import tags as lvm_tags
-from tonnage.pools.lvm.volumes import LogicalVolumes
+from tonnage.storage.pools.base.contract import VolumeOrigin, VolumeRequest
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.lvm import tags as lvm_tags
+from tonnage.storage.pools.lvm.volumes import LogicalVolumes
 
 SECRET = b"\xa5secret!" * 512
 SPARE = "/dev/ubdc"

@@ -12,13 +12,13 @@ import pytest
 from msgspec.structs import replace as struct_replace
 from tests.vm.lvm_bench import MI, THIN, Bench, bench_in, device, peek, poke, report
 
-from tonnage.errors import PreconditionError
+from tonnage.base.errors import PreconditionError
 from tonnage.host import dm, lvm
 from tonnage.host.run import run
-from tonnage.pools.base.contract import VolumeOrigin, VolumeRequest
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.lvm import tags as lvm_tags
-from tonnage.pools.lvm import thin_pool
+from tonnage.storage.pools.base.contract import VolumeOrigin, VolumeRequest
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.lvm import tags as lvm_tags
+from tonnage.storage.pools.lvm import thin_pool
 
 SECRET = b"\xa5secret!" * 512
 KERNEL = "vg0-pool-tpool"

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from tests.vm.lvm_bench import EXTENT, MI, THIN, Bench, bench_in, flood, group_free, peek, poke, report
 
-from tonnage.errors import ExhaustedError, NotFoundError
+from tonnage.base.errors import ExhaustedError, NotFoundError
 from tonnage.host import dm, lvm
-from tonnage.pools.base.contract import SnapshotRequest, VolumeOrigin, VolumeRequest
-from tonnage.pools.base.record import UNDELETE
-from tonnage.pools.core import group
-from tonnage.pools.core.group import MemberRequest
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.base.contract import SnapshotRequest, VolumeOrigin, VolumeRequest
+from tonnage.storage.pools.base.record import UNDELETE
+from tonnage.storage.pools.core import group
+from tonnage.storage.pools.core.group import MemberRequest
+from tonnage.storage.pools.core.pool import Pool
 
 DAY = {UNDELETE: "86400"}
 LAYOUTS = ["", THIN]

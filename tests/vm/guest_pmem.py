@@ -21,7 +21,7 @@ from uuid import uuid4
 import pytest
 from benchmarks.driver.memcached_client import MemcachedClient
 
-from tonnage.errors import (
+from tonnage.base.errors import (
     ExhaustedError,
     HostError,
     InvalidError,
@@ -33,10 +33,10 @@ from tonnage.errors import (
 )
 from tonnage.host import mount, ndctl
 from tonnage.host.ndctl import Ndctl
-from tonnage.pools.base.contract import PoolLimits, VolumeRequest
-from tonnage.pools.base.record import UNDELETE
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.base.contract import PoolLimits, VolumeRequest
+from tonnage.storage.pools.base.record import UNDELETE
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
 
 MI = 1024**2
 DAY = {UNDELETE: "86400"}
@@ -305,7 +305,7 @@ async def test_what_is_wrong_is_told_and_the_rest_served(pool: Pool, tmp_path: P
 
 
 async def test_one_pool_has_a_region(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tonnage.pools.pmem.region._PAUSES", (0.0,))
+    monkeypatch.setattr("tonnage.storage.pools.pmem.region._PAUSES", (0.0,))
     with pytest.raises(UnavailableError, match="in use by another pool"):
         await pool_of().open()
     with pytest.raises(UnavailableError, match="in use by another pool"):

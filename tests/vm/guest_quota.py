@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, InvalidError, OutOfRangeError, UnavailableError, UnsupportedError
+from tonnage.base.errors import HostError, InvalidError, OutOfRangeError, UnavailableError, UnsupportedError
 from tonnage.host import mount, quota
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.directory.backend import DirectoryBackend
+from tonnage.storage.pools.base.contract import VolumeRequest
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.directory.backend import DirectoryBackend
 
 MI = 1024**2
 DISK = "/dev/ubda"
@@ -210,8 +210,8 @@ async def test_a_volume_larger_than_the_disk_is_refused(pool: Pool) -> None:
 _WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.config import make, parse
+from tonnage.storage.pools.base.contract import VolumeRequest
+from tonnage.storage.pools.config import make, parse
 async def main():
     pool = make(parse(f"quota:{sys.argv[1]},name=q"))
     await pool.open()

@@ -22,8 +22,8 @@ from tests.e2e.conftest import ControlPlane
 from tests.e2e.machines import SYSTEM, ready
 from tests.vm.conftest import HERE, Rig
 
-from tonnage.api import names
-from tonnage.ops.install.options import GROUP_LABEL, IMAGE
+from tonnage.kubernetes.api import names
+from tonnage.tools.ops.install.options import GROUP_LABEL, IMAGE
 
 pytestmark = [pytest.mark.qemu, pytest.mark.alone, pytest.mark.real, pytest.mark.timeout(2400)]
 EXAMPLES = HERE.parent.parent / "examples" / "pmem-csi"
@@ -104,7 +104,7 @@ def install(plane: ControlPlane) -> None:
         "the guest's kubelet is there", lambda: not plane.try_kubectl("get", "node", NODE).returncode, seconds=PATIENCE
     )
     plane.kubectl("label", "node", NODE, f"{GROUP_LABEL}=pmem")
-    words = [sys.executable, "-m", "tonnage.cli", "manifests", "--group", POOL, "--class", f"{CLASS},pool=pmem"]
+    words = [sys.executable, "-m", "tonnage", "manifests", "--group", POOL, "--class", f"{CLASS},pool=pmem"]
     words += ["--kubernetes", programs.version()]
     made = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)

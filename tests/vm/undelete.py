@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from tonnage.api.quantity import to_bytes
+from tonnage.kubernetes.api.quantity import to_bytes
 
 PATIENCE = 600
 """Seconds for anything to be so: a guest is ten times slower than the machine."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tonnage.errors import (
+from tonnage.base.errors import (
     AlreadyExistsError,
     ExhaustedError,
     HostError,

@@ -10,14 +10,14 @@ from typing import Any
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from tonnage.api.names import CSI_PREFIX
+from tonnage.base.errors import AlreadyExistsError, InvalidError, NotFoundError, OutOfRangeError, PreconditionError
 from tonnage.cinder.child import Child
 from tonnage.cinder.names import GI, connector, gibibytes, wanted
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import safe_name
 from tonnage.csi.driver.parameters import Use, check_capabilities
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import AlreadyExistsError, InvalidError, NotFoundError, OutOfRangeError, PreconditionError
+from tonnage.kubernetes.api.names import CSI_PREFIX
 
 CONNECTION = "connection"
 """Key of the publish context: how the node reaches the volume, as JSON. It holds secrets."""

@@ -13,6 +13,8 @@ import yaml
 from google.protobuf.wrappers_pb2 import BoolValue
 
 from tonnage import __version__
+from tonnage.base.errors import InvalidError
+from tonnage.base.option import Option
 from tonnage.cinder import library
 from tonnage.cinder.child import Child
 from tonnage.cinder.controller import CinderController
@@ -23,8 +25,6 @@ from tonnage.csi.driver.paths import Places
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
 from tonnage.csi.server.sockets import ENDPOINT
-from tonnage.errors import InvalidError
-from tonnage.option import Option
 
 NAME = "cinder.tonnage.dev"
 STATE = Path("/var/lib/tonnage-cinder")

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tonnage.api import names
+from tonnage.base.errors import InvalidError, NotFoundError, OutOfRangeError
 from tonnage.csi._proto import csi_pb2
-from tonnage.errors import InvalidError, NotFoundError, OutOfRangeError
+from tonnage.kubernetes.api import names
 
 GI = 1 << 30
 BACKEND, POOL = "backend", "backend-pool"

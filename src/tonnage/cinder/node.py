@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+from tonnage.base.errors import InvalidError, NotFoundError, PreconditionError, host_errors
 from tonnage.cinder.child import Child
 from tonnage.cinder.controller import CONNECTION, COPY, FSTYPES, check_use
 from tonnage.cinder.names import node_id
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.parameters import Use
 from tonnage.csi.driver.paths import Places, check_parent, refuse_links
-from tonnage.errors import InvalidError, NotFoundError, PreconditionError, host_errors
 from tonnage.host import device, filesystem, mount
 from tonnage.host.descriptor import opened
-from tonnage.pools.base.contract import check_name
-from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.fs import block_device, mounts, online
+from tonnage.storage.pools.base.contract import check_name
+from tonnage.storage.pools.base.record import VolumeRecord
+from tonnage.storage.pools.fs import block_device, mounts, online
 
 log = logging.getLogger(__name__)
 _UNIT = 4096  # bytes that a file system grows by

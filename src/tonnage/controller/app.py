@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from tonnage.aio.clock import Clock, RealClock
-from tonnage.api import names
+from tonnage.base.aio.clock import Clock, RealClock
+from tonnage.base.observe import metrics
 from tonnage.controller.attach.loops import AttachLoops
 from tonnage.controller.capacity_cleanup import GoneCapacity
 from tonnage.controller.certificates.pod_requests import PodCertificateSigner
@@ -28,11 +28,11 @@ from tonnage.controller.preassigned import PreassignedPods
 from tonnage.controller.snapshots.role import SnapshotRole
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.kube.leader_process import ElectedProcess, LeaderLoop
-from tonnage.observe import metrics
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.leader_process import ElectedProcess, LeaderLoop
 
 WAITING_PODS = "status.phase=Pending"
 """Watched pods: those that have not started, few even in a large cluster."""

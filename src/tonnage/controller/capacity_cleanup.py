@@ -10,15 +10,15 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 
-from tonnage.api import names
-from tonnage.api.core import Node
-from tonnage.api.kinds import CAPACITIES, NODES
-from tonnage.api.storage import CSIStorageCapacity
+from tonnage.base.errors import ApiConflictError
 from tonnage.controller.config import LoopContext, node_label_of
-from tonnage.errors import ApiConflictError
-from tonnage.kube.client import Unreadable
-from tonnage.kube.controller import Reconciler
-from tonnage.kube.object_write import delete_object
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node
+from tonnage.kubernetes.api.kinds import CAPACITIES, NODES
+from tonnage.kubernetes.api.storage import CSIStorageCapacity
+from tonnage.kubernetes.client.client import Unreadable
+from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.kubernetes.client.object_write import delete_object
 
 log = logging.getLogger(__name__)
 _BY_NODE = "gone capacity: objects by node"

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES
-from tonnage.api.matching import class_name
-from tonnage.api.pods import Pod
-from tonnage.api.storage import StorageClass
+from tonnage.base.errors import ApiConflictError, ApiNotFoundError
 from tonnage.controller.config import LoopContext, is_unstarted
-from tonnage.errors import ApiConflictError, ApiNotFoundError
-from tonnage.kube.controller import Reconciler, on_add, on_difference
-from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, claims_of, pods_by_claim, volumes
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, STORAGE_CLASSES
+from tonnage.kubernetes.api.matching import class_name
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.kubernetes.client.controller import Reconciler, on_add, on_difference
+from tonnage.kubernetes.client.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, claims_of, pods_by_claim, volumes
 
 
 class ClaimGroupLabels(Reconciler[str]):

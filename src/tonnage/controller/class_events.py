@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CAPACITIES, CLAIMS, PODS, STORAGE_CLASSES
-from tonnage.api.matching import class_name, is_delayed
-from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity.node_template import published_faults
-from tonnage.capacity.object import reason
-from tonnage.claims.timers import Waits
 from tonnage.controller.config import LoopContext, LoopKey
-from tonnage.kube.client import refer
-from tonnage.kube.controller import Reconciler, on_difference
-from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CAPACITIES, CLAIMS, PODS, STORAGE_CLASSES
+from tonnage.kubernetes.api.matching import class_name, is_delayed
+from tonnage.kubernetes.api.storage import CSIStorageCapacity
+from tonnage.kubernetes.client.client import refer
+from tonnage.kubernetes.client.controller import Reconciler, on_difference
+from tonnage.kubernetes.client.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, claims, pods_by_claim
+from tonnage.provisioning.capacity.node_template import published_faults
+from tonnage.provisioning.capacity.object import reason
+from tonnage.provisioning.claims.timers import Waits
 
 CLAIM, CLASS = "claim", "class"
 REASON = "ProvisioningFailed"

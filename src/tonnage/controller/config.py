@@ -7,25 +7,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from tonnage.aio.clock import Clock, RealClock
-from tonnage.api import names
-from tonnage.api.meta import KubeObject
-from tonnage.api.number import whole
-from tonnage.api.pods import Pod
-from tonnage.api.quantity import to_bytes
-from tonnage.capacity import tier
-from tonnage.capacity.node_template import NodeTemplate, TemplateCapacity
+from tonnage.base.aio.clock import Clock, RealClock
+from tonnage.base.errors import InvalidError
+from tonnage.base.option import Option
 from tonnage.controller.attach.drivers import AttachEndpoint
 from tonnage.controller.certificates.authority_folder import AuthorityFolder
+from tonnage.csi.inline.cert.issuers.base import LoadAuthority
+from tonnage.csi.inline.cert.policy import NamePolicy
 from tonnage.csi.server.sockets import socket_path
-from tonnage.errors import InvalidError
-from tonnage.inline.cert.issuers.base import LoadAuthority
-from tonnage.inline.cert.policy import NamePolicy
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.kube.leader_process import ReplicaConfig
-from tonnage.option import Option
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.meta import KubeObject
+from tonnage.kubernetes.api.number import whole
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.leader_process import ReplicaConfig
+from tonnage.provisioning.capacity import tier
+from tonnage.provisioning.capacity.node_template import NodeTemplate, TemplateCapacity
 
 OUR_DRIVERS = {names.DRIVER: names.TOPOLOGY_NODE}
 

@@ -18,19 +18,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from tonnage.aio.clock import rfc3339, time_of
-from tonnage.api import names
-from tonnage.api.core import Event
-from tonnage.api.kinds import EVENTS, NAMESPACES, PODS
-from tonnage.api.meta import ObjectReference, OwnerReference
-from tonnage.api.pods import Pod
-from tonnage.claims.bind import find
+from tonnage.base.aio.clock import rfc3339, time_of
+from tonnage.base.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError
 from tonnage.controller.config import LoopContext, is_unstarted
-from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError
-from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Reconciler
-from tonnage.kube.events import WARNING
-from tonnage.kube.object_write import patch_object
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Event
+from tonnage.kubernetes.api.kinds import EVENTS, NAMESPACES, PODS
+from tonnage.kubernetes.api.meta import ObjectReference, OwnerReference
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client, refer
+from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.kubernetes.client.events import WARNING
+from tonnage.kubernetes.client.object_write import patch_object
+from tonnage.provisioning.claims.bind import find
 
 REASON = "PodsEvicted"
 """Reason of the Event on an owner."""

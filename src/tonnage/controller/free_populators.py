@@ -13,17 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tonnage.api import names
-from tonnage.api.core import Event, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, EVENTS, PODS
-from tonnage.api.origin import is_populated
-from tonnage.api.pods import Pod
-from tonnage.claims.bind import find
+from tonnage.base.errors import ApiConflictError, ApiNotFoundError
 from tonnage.controller.config import LoopContext, is_unstarted
 from tonnage.controller.evict_unfit import evict
-from tonnage.errors import ApiConflictError, ApiNotFoundError
-from tonnage.kube.client import refer
-from tonnage.kube.controller import Reconciler
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Event, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, EVENTS, PODS
+from tonnage.kubernetes.api.origin import is_populated
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import refer
+from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.provisioning.claims.bind import find
 
 RETRY = 10.0
 """Seconds until a pod that has changed, or may not be evicted yet, is read again."""

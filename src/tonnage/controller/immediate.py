@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 from zlib import crc32
 
-from tonnage.api import names
-from tonnage.api.core import Node, PersistentVolumeClaim
-from tonnage.api.kinds import (
+from tonnage.controller.config import LoopContext, LoopKey
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import (
     CAPACITIES,
     CLAIMS,
     CSI_DRIVERS,
@@ -23,22 +24,21 @@ from tonnage.api.kinds import (
     SNAPSHOTS,
     STORAGE_CLASSES,
 )
-from tonnage.api.matching import class_name, is_bound, is_provisionable
-from tonnage.api.origin import Origin, is_populated, origin_of
-from tonnage.api.quantity import from_bytes
-from tonnage.api.selectors import NodeMatcher
-from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
-from tonnage.capacity.node_template import is_template, published_faults
-from tonnage.capacity.object import reason
-from tonnage.capacity.published import PublishedCapacity, PublishedStorage, requested_bytes
-from tonnage.capacity.topology_index import NodeLabels
-from tonnage.claims.bind import find_best, is_sent, pause, reschedules_of, send
-from tonnage.claims.data_source import POPULATED, gone_text, leave_to_populator
-from tonnage.claims.timers import Waits
-from tonnage.controller.config import LoopContext, LoopKey
-from tonnage.kube.client import refer
-from tonnage.kube.controller import Reconciler
-from tonnage.kube.indexes import CLAIMS_UNBOUND, candidates, claims, volumes
+from tonnage.kubernetes.api.matching import class_name, is_bound, is_provisionable
+from tonnage.kubernetes.api.origin import Origin, is_populated, origin_of
+from tonnage.kubernetes.api.quantity import from_bytes
+from tonnage.kubernetes.api.selectors import NodeMatcher
+from tonnage.kubernetes.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
+from tonnage.kubernetes.client.client import refer
+from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.kubernetes.client.indexes import CLAIMS_UNBOUND, candidates, claims, volumes
+from tonnage.provisioning.capacity.node_template import is_template, published_faults
+from tonnage.provisioning.capacity.object import reason
+from tonnage.provisioning.capacity.published import PublishedCapacity, PublishedStorage, requested_bytes
+from tonnage.provisioning.capacity.topology_index import NodeLabels
+from tonnage.provisioning.claims.bind import find_best, is_sent, pause, reschedules_of, send
+from tonnage.provisioning.claims.data_source import POPULATED, gone_text, leave_to_populator
+from tonnage.provisioning.claims.timers import Waits
 
 CLAIM, CLASS = "claim", "class"
 _MOST_FAULTS = 3

@@ -14,18 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from tonnage.api import names
-from tonnage.api.core import Node, PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES, Kind
-from tonnage.api.matching import class_name, is_bound, is_claimed_by
-from tonnage.api.meta import KubeObject, ObjectMeta
-from tonnage.api.storage import StorageClass
-from tonnage.claims.node_scope import provisioner_of
+from tonnage.base.errors import ApiNotFoundError, PreconditionError
 from tonnage.controller.config import LoopContext, LoopKey
-from tonnage.errors import ApiNotFoundError, PreconditionError
-from tonnage.kube.controller import Reconciler, on_add
-from tonnage.kube.indexes import claimed
-from tonnage.kube.object_write import patch_object
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node, PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, NODES, STORAGE_CLASSES, VOLUMES, Kind
+from tonnage.kubernetes.api.matching import class_name, is_bound, is_claimed_by
+from tonnage.kubernetes.api.meta import KubeObject, ObjectMeta
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.kubernetes.client.controller import Reconciler, on_add
+from tonnage.kubernetes.client.indexes import claimed
+from tonnage.kubernetes.client.object_write import patch_object
+from tonnage.provisioning.claims.node_scope import provisioner_of
 
 T = TypeVar("T", bound=KubeObject)
 CLAIM, VOLUME = "claim", "volume"

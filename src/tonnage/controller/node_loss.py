@@ -19,16 +19,19 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
-from tonnage.aio.clock import rfc3339, time_of
-from tonnage.api import names
-from tonnage.api.core import Node, PersistentVolume
-from tonnage.api.group_snapshot import (
+from tonnage.base.aio.clock import rfc3339, time_of
+from tonnage.base.errors import ApiConflictError, ApiNotFoundError, InvalidError
+from tonnage.base.observe import metrics
+from tonnage.controller.config import LoopContext, node_label_of
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node, PersistentVolume
+from tonnage.kubernetes.api.group_snapshot import (
     GROUP_CONTENT_BOUND,
     GROUP_HANDLE,
     VolumeGroupSnapshotClass,
     VolumeGroupSnapshotContent,
 )
-from tonnage.api.kinds import (
+from tonnage.kubernetes.api.kinds import (
     CLAIMS,
     GROUP_CLASSES,
     GROUP_CONTENTS,
@@ -41,17 +44,14 @@ from tonnage.api.kinds import (
     VOLUMES,
     Kind,
 )
-from tonnage.api.meta import ObjectReference
-from tonnage.api.selectors import node_matcher
-from tonnage.api.snapshot import CONTENT_BOUND, MANAGED_BY, VolumeSnapshotClass, VolumeSnapshotContent
-from tonnage.api.storage import StorageClass
-from tonnage.claims.bind import change
-from tonnage.claims.provisioning import release_after
-from tonnage.controller.config import LoopContext, node_label_of
-from tonnage.errors import ApiConflictError, ApiNotFoundError, InvalidError
-from tonnage.kube.client import Unreadable, refer
-from tonnage.kube.controller import Reconciler, on_difference
-from tonnage.observe import metrics
+from tonnage.kubernetes.api.meta import ObjectReference
+from tonnage.kubernetes.api.selectors import node_matcher
+from tonnage.kubernetes.api.snapshot import CONTENT_BOUND, MANAGED_BY, VolumeSnapshotClass, VolumeSnapshotContent
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.kubernetes.client.client import Unreadable, refer
+from tonnage.kubernetes.client.controller import Reconciler, on_difference
+from tonnage.provisioning.claims.bind import change
+from tonnage.provisioning.claims.provisioning import release_after
 
 log = logging.getLogger(__name__)
 _VOLUMES_BY_LABEL = "gone nodes: volumes by node"

@@ -17,15 +17,18 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tonnage.aio.clock import rfc3339
-from tonnage.api import names
-from tonnage.api.core import Node, PersistentVolume
-from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES, VOLUMES
-from tonnage.api.matching import capacity
-from tonnage.api.quantity import from_bytes
-from tonnage.api.selectors import from_label_selector
-from tonnage.api.storage import CSIStorageCapacity, StorageClass
-from tonnage.capacity.node_template import (
+from tonnage.base.aio.clock import rfc3339
+from tonnage.controller.config import LoopContext, node_label_of
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node, PersistentVolume
+from tonnage.kubernetes.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES, VOLUMES
+from tonnage.kubernetes.api.matching import capacity
+from tonnage.kubernetes.api.quantity import from_bytes
+from tonnage.kubernetes.api.selectors import from_label_selector
+from tonnage.kubernetes.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.kubernetes.client.controller import Reconciler, on_difference
+from tonnage.kubernetes.client.object_write import delete_object, patch_object
+from tonnage.provisioning.capacity.node_template import (
     MANAGED_BY,
     TemplateCapacity,
     capacity_of,
@@ -33,10 +36,7 @@ from tonnage.capacity.node_template import (
     is_template,
     without_nodes_since,
 )
-from tonnage.capacity.object import numbers, reason
-from tonnage.controller.config import LoopContext, node_label_of
-from tonnage.kube.controller import Reconciler, on_difference
-from tonnage.kube.object_write import delete_object, patch_object
+from tonnage.provisioning.capacity.object import numbers, reason
 
 log = logging.getLogger(__name__)
 KEEP = 30 * 86400.0

@@ -19,22 +19,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tonnage.api.core import Node, PersistentVolumeClaim
-from tonnage.api.kinds import NODES, PODS, SNAPSHOT_CONTENTS, SNAPSHOTS, STORAGE_CLASSES
-from tonnage.api.matching import class_name, is_bound, is_delayed, is_provisionable
-from tonnage.api.origin import is_copy, is_restore, origin_of, reference
-from tonnage.api.pods import Pod
-from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshot, VolumeSnapshotContent
-from tonnage.api.storage import StorageClass
-from tonnage.claims.bind import is_sent, pause, reschedules_of, send
-from tonnage.claims.node_scope import check_owner
-from tonnage.claims.timers import Waits
+from tonnage.base.errors import PreconditionError
 from tonnage.controller.config import LoopContext, is_unstarted
-from tonnage.errors import PreconditionError
-from tonnage.kube import indexes
-from tonnage.kube.client import refer
-from tonnage.kube.controller import Reconciler, on_add
-from tonnage.kube.indexes import CLAIMS_UNBOUND, PODS_BY_CLAIM, VOLUMES_BY_CLAIM, claims, pods_by_claim, volumes
+from tonnage.kubernetes.api.core import Node, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import NODES, PODS, SNAPSHOT_CONTENTS, SNAPSHOTS, STORAGE_CLASSES
+from tonnage.kubernetes.api.matching import class_name, is_bound, is_delayed, is_provisionable
+from tonnage.kubernetes.api.origin import is_copy, is_restore, origin_of, reference
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.snapshot import MANAGED_BY, VolumeSnapshot, VolumeSnapshotContent
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.kubernetes.client import indexes
+from tonnage.kubernetes.client.client import refer
+from tonnage.kubernetes.client.controller import Reconciler, on_add
+from tonnage.kubernetes.client.indexes import (
+    CLAIMS_UNBOUND,
+    PODS_BY_CLAIM,
+    VOLUMES_BY_CLAIM,
+    claims,
+    pods_by_claim,
+    volumes,
+)
+from tonnage.provisioning.claims.bind import is_sent, pause, reschedules_of, send
+from tonnage.provisioning.claims.node_scope import check_owner
+from tonnage.provisioning.claims.timers import Waits
 
 _PODS_BY_NODE = "hand placed: pods by node"
 _COPIES = "hand placed: unbound claims that are to be copies"

@@ -22,23 +22,23 @@ from typing import TypeVar
 
 import msgspec
 
-from tonnage.api import names
-from tonnage.api.core import Node, PersistentVolumeClaim
-from tonnage.api.kinds import CAPACITIES, NODES, PODS, STORAGE_CLASSES
-from tonnage.api.matching import class_name
-from tonnage.api.meta import KubeObject
-from tonnage.api.pods import Pod
-from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity import tier
-from tonnage.capacity.published import requested_bytes
-from tonnage.capacity.tier import BEYOND, PATIENT_FROM, Notice
-from tonnage.claims.bind import is_sent, reschedules_of
-from tonnage.claims.node_fit import Suitability
+from tonnage.base.errors import ApiNotFoundError, InvalidError
 from tonnage.controller.config import LoopContext
 from tonnage.controller.tier_objects import NODES_BY_TIER, tiers_of
-from tonnage.errors import ApiNotFoundError, InvalidError
-from tonnage.kube.controller import Keys, Reconciler, on_difference
-from tonnage.kube.indexes import CLAIMS_UNBOUND, claims, claims_of
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CAPACITIES, NODES, PODS, STORAGE_CLASSES
+from tonnage.kubernetes.api.matching import class_name
+from tonnage.kubernetes.api.meta import KubeObject
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.storage import CSIStorageCapacity
+from tonnage.kubernetes.client.controller import Keys, Reconciler, on_difference
+from tonnage.kubernetes.client.indexes import CLAIMS_UNBOUND, claims, claims_of
+from tonnage.provisioning.capacity import tier
+from tonnage.provisioning.capacity.published import requested_bytes
+from tonnage.provisioning.capacity.tier import BEYOND, PATIENT_FROM, Notice
+from tonnage.provisioning.claims.bind import is_sent, reschedules_of
+from tonnage.provisioning.claims.node_fit import Suitability
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)

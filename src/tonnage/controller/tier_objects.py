@@ -17,17 +17,17 @@ from typing import Any
 
 import msgspec
 
-from tonnage.api import names
-from tonnage.api.core import Node
-from tonnage.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
-from tonnage.api.storage import CSIStorageCapacity, StorageClass
-from tonnage.capacity import tier
-from tonnage.capacity.tier import AUTO_ABOVE
-from tonnage.claims.timers import Waits
+from tonnage.base.errors import ApiAlreadyExistsError, ApiNotFoundError
 from tonnage.controller.config import LoopContext
-from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError
-from tonnage.kube.controller import Reconciler
-from tonnage.kube.object_write import delete_object
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node
+from tonnage.kubernetes.api.kinds import CAPACITIES, NODES, STORAGE_CLASSES
+from tonnage.kubernetes.api.storage import CSIStorageCapacity, StorageClass
+from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.kubernetes.client.object_write import delete_object
+from tonnage.provisioning.capacity import tier
+from tonnage.provisioning.capacity.tier import AUTO_ABOVE
+from tonnage.provisioning.claims.timers import Waits
 
 log = logging.getLogger(__name__)
 NODES_BY_TIER = "capacity tiers: nodes by label"

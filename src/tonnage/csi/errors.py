@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from grpclib.const import Status
 
-from tonnage import errors
+from tonnage.base import errors
 
 Code = Status
 """gRPC's status codes."""

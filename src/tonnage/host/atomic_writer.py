@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tonnage.errors import InvalidError, host_errors
+from tonnage.base.errors import InvalidError, host_errors
 from tonnage.host.encoding import encode
 
 DATA = "..data"

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID
 
-from tonnage.errors import ignore_errno
+from tonnage.base.errors import ignore_errno
 from tonnage.host import libc
 from tonnage.host.descriptor import opened
 

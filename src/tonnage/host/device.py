@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
-from tonnage.errors import host_errors, ignore_errno
+from tonnage.base.errors import host_errors, ignore_errno
 from tonnage.host.descriptor import opened
 
 _NOTHING = (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)

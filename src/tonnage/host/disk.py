@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.errors import HostError, InvalidError, host_errors
+from tonnage.base.errors import HostError, InvalidError, host_errors
 from tonnage.host import mount
 from tonnage.host.descriptor import opened
 from tonnage.host.run import run

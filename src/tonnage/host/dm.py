@@ -8,7 +8,7 @@ import os
 import struct
 from dataclasses import dataclass
 
-from tonnage.errors import HostError, PreconditionError, host_errors, ignore_errno
+from tonnage.base.errors import HostError, PreconditionError, host_errors, ignore_errno
 from tonnage.host.descriptor import opened
 
 CONTROL = "/dev/mapper/control"

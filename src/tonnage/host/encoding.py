@@ -6,7 +6,7 @@ variable at a NUL.
 
 from __future__ import annotations
 
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
 
 
 def encode(text: str, what: str) -> bytes:

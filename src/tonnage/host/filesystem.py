@@ -12,7 +12,7 @@ import re
 import struct
 from pathlib import Path
 
-from tonnage.errors import ignore_errno
+from tonnage.base.errors import ignore_errno
 
 _FREEZE, _THAW = 0xC0045877, 0xC0045878  # linux/fs.h: FIFREEZE, FITHAW
 _EXT4_RESIZE = 0x40086610  # fs/ext4/ext4.h: EXT4_IOC_RESIZE_FS

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.errors import HostError, PreconditionError, UnsupportedError
+from tonnage.base.errors import HostError, PreconditionError, UnsupportedError
 from tonnage.host.descriptor import opened
 
 ROOT = Path("/sys/fs/cgroup")

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cache
 
-from tonnage.errors import HostError, host_errors, ignore_errno
+from tonnage.base.errors import HostError, host_errors, ignore_errno
 from tonnage.host.descriptor import opened
 from tonnage.host.device import find
 

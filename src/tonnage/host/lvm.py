@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tonnage.errors import (
+from tonnage.base.errors import (
     ExhaustedError,
     HostError,
     InvalidError,

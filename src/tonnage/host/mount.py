@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.errors import HostError, PreconditionError, host_errors, ignore_errno
+from tonnage.base.errors import HostError, PreconditionError, host_errors, ignore_errno
 from tonnage.host import libc, nofollow
 from tonnage.host.descriptor import closing, opened
 

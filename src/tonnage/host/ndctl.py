@@ -18,7 +18,7 @@ from uuid import UUID
 
 import msgspec
 
-from tonnage.errors import ExhaustedError, HostError, NotFoundError, PreconditionError, host_errors
+from tonnage.base.errors import ExhaustedError, HostError, NotFoundError, PreconditionError, host_errors
 from tonnage.host.run import CommandError, run
 
 DEVICES = Path("/sys/bus/nd/devices")

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-from tonnage.errors import PreconditionError
+from tonnage.base.errors import PreconditionError
 from tonnage.host import libc
 from tonnage.host.descriptor import closing
 

@@ -14,7 +14,7 @@ import stat
 import struct
 from contextlib import suppress
 
-from tonnage.errors import ignore_errno
+from tonnage.base.errors import ignore_errno
 from tonnage.host import btrfs
 from tonnage.host.descriptor import opened
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from tonnage.errors import ignore_errno
+from tonnage.base.errors import ignore_errno
 from tonnage.host import btrfs, libc, obstacles
 from tonnage.host.descriptor import closing, opened
 

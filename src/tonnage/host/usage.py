@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 
-from tonnage.errors import ignore_errno
+from tonnage.base.errors import ignore_errno
 from tonnage.host import descriptor, mount, tree
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -8,35 +8,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock
-from tonnage.aio.tasks import Background, supervise
-from tonnage.api import names
-from tonnage.api.kinds import ATTRIBUTES_CLASSES, CLAIMS, NODES, PODS, STORAGE_CLASSES, VOLUMES
-from tonnage.api.meta import ObjectReference
-from tonnage.capacity.ledger import Ledger
-from tonnage.claims.attributes import AttributesClasses
-from tonnage.claims.bind import find
-from tonnage.claims.node_scope import DriverInfo, DriverSet, attach
-from tonnage.content.hosts import AllowedHost, FetchPolicy
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.aio.clock import Clock, RealClock
+from tonnage.base.aio.tasks import Background, supervise
+from tonnage.base.errors import ApiError, UnavailableError, UnsupportedError
+from tonnage.base.observe import metrics
 from tonnage.csi.client.client import STORAGE_TIMEOUT, CsiClient
 from tonnage.csi.client.local import client_of
-from tonnage.csi.driver.driver import Driver, Unfit, nobody_asks
+from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.filling import Fillings
+from tonnage.csi.driver.hooks import Relay
 from tonnage.csi.driver.inline_layers import PoolLayers
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.errors import CsiError
 from tonnage.csi.server.inflight import InFlight
-from tonnage.errors import ApiError, UnavailableError, UnsupportedError
-from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers, RewoundError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import ATTRIBUTES_CLASSES, CLAIMS, NODES, PODS, STORAGE_CLASSES, VOLUMES
+from tonnage.kubernetes.api.meta import ObjectReference
+from tonnage.kubernetes.client.client import Client, refer
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers, RewoundError
 from tonnage.node.attributes import AttributesModifier
 from tonnage.node.autogrow import Autogrow
 from tonnage.node.capacity.poller import ClassErrorEvents, Readings
@@ -58,9 +55,12 @@ from tonnage.node.snapshots.single import snapshotter
 from tonnage.node.startup_taint import StartupTaint
 from tonnage.node.static_pvs import Publication
 from tonnage.node.watch_scope import ClaimScope
-from tonnage.observe import metrics
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.core.probe import PoolFault
+from tonnage.provisioning.capacity.ledger import Ledger
+from tonnage.provisioning.claims.attributes import AttributesClasses
+from tonnage.provisioning.claims.bind import find
+from tonnage.provisioning.claims.node_scope import DriverInfo, DriverSet, attach
+from tonnage.storage.content.hosts import AllowedHost, FetchPolicy
+from tonnage.storage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -89,21 +89,12 @@ class NodeDriver:
         clock: Clock | None = None,
     ) -> None:
         self.pools = list(pools)
-        self.on_inline: Callable[[], None] = lambda: None
-        """Set to NodeAgent.refresh; called when others changed the capacity."""
-        self.on_unfit: Unfit = lambda context, why: None
-        """Set to NodeAgent.tell_unfit; called when an inline volume does not fit."""
-        self.before_stage: Callable[[str], Awaitable[None]] = nobody_asks
-        """Set to NodeAgent.before_stage; called before a volume is staged."""
-        self.on_unstaged: Callable[[str], None] = lambda handle: None
-        """Set to NodeAgent.unstaged; called when a volume was unstaged."""
-        self.on_pool_fault: PoolFault = lambda pool, why: None
-        """Set to NodeAgent.tell_pool_fault; called when a pool cannot write, or can again."""
+        self.hooks = Relay()
+        """Its `to` is the agent, once there is one."""
         self.faults = PoolFaults(lambda: self.pools)
         """Which pools are not available."""
         for pool in pools:
-            pool.on_capacity = lambda: self.on_inline()
-            pool.on_fault = lambda name, why: self.on_pool_fault(name, why)
+            pool.on_capacity, pool.on_fault = self.hooks.capacity_changed, self.hooks.pool_fault
         by_name = {pool.name: pool for pool in pools}
         in_flight = InFlight()  # one volume, one call at a time, whatever the driver's name
         throttle, fillings = Throttle(), Fillings()
@@ -124,10 +115,7 @@ class NodeDriver:
                     in_flight=in_flight,
                     throttle=throttle,
                     clock=clock or RealClock(),
-                    on_inline=lambda: self.on_inline(),
-                    on_unfit=lambda context, why: self.on_unfit(context, why),
-                    before_stage=lambda handle: self.before_stage(handle),
-                    on_unstaged=lambda handle: self.on_unstaged(handle),
+                    hooks=self.hooks,
                 ),
                 sockets / f"{name}.sock",
                 registry=registry,
@@ -254,7 +242,9 @@ class NodeAgent:
         self.sweep = Sweep(self.context, config, self.provisioner, self.history)
         ledger.changed = self.capacity.wake
 
-    def refresh(self) -> None:
+    # What the driver in this process reports (tonnage.csi.driver.hooks).
+
+    def capacity_changed(self) -> None:
         """Call GetCapacity again: an inline volume came or went."""
         self.readings.want_all()
 
@@ -266,7 +256,7 @@ class NodeAgent:
         """Check whether the pod of a volume that was unstaged has finished."""
         self.finished.unstaged(handle)
 
-    def tell_unfit(self, context: Mapping[str, str], why: str) -> None:
+    def unfit(self, context: Mapping[str, str], why: str) -> None:
         """Emit an Event on the pod: its inline volume does not fit.
 
         The controller reads that Event where it may evict such pods.
@@ -276,7 +266,7 @@ class NodeAgent:
         if pod.name and pod.uid:  # other orchestrators do not pass the pod
             self._events.warning(pod, names.UNFIT, f"inline volume on node {self.scope.node}: {why}")
 
-    def tell_pool_fault(self, pool: str, why: str) -> None:
+    def pool_fault(self, pool: str, why: str) -> None:
         """Emit an Event on the Node, and change its condition: a pool cannot write, or can again (why "")."""
         self._pool_faults.changed()
         self._background.start(self._tell_pool_fault(pool, why))
@@ -324,28 +314,13 @@ class NodeAgent:
             await self.claim_scope.decide()
             self._informers.start()
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(supervise("events", self._events.run))
                 tasks.create_task(self._informers.end_when_rewound())
                 tasks.create_task(self._attach_all())
-                tasks.create_task(supervise("claim_scope", self.claim_scope.run))
-                if self._taint is not None:
-                    tasks.create_task(supervise("startup_taint", self._taint.run))
-                tasks.create_task(supervise("pool_condition", self._condition.run))
-                await self.provisioner.ready()  # no capacity is published before all reservations are known
-                tasks.create_task(supervise("history", self.history.run))
-                tasks.create_task(supervise("readings", self.readings.run))
-                tasks.create_task(supervise("provisioner", self.provisioner.run))
-                tasks.create_task(supervise("reclaimer", self.reclaimer.run))
-                tasks.create_task(supervise("finished", self.finished.run))
-                tasks.create_task(supervise("growth", self.growth.run))
-                tasks.create_task(supervise("autogrow", self.autogrow.run))
-                tasks.create_task(supervise("attributes", self.attributes.run))
-                tasks.create_task(supervise("snapshots", self.snapshotter.run))
-                tasks.create_task(supervise("group_snapshots", self.groups.run))
-                tasks.create_task(supervise("health", self.health.run))
-                tasks.create_task(supervise("publication", self.publication.run))
-                tasks.create_task(supervise("capacity", self.capacity.run))
-                tasks.create_task(supervise("sweep", self.sweep.run))
+                for name, part in self._at_once():
+                    tasks.create_task(supervise(name, part))
+                await self.provisioner.ready()
+                for name, part in self._once_reservations_are_known():
+                    tasks.create_task(supervise(name, part))
         except* RewoundError:
             log.warning("agent restarts its controllers node=%s", self.scope.node)
         finally:
@@ -353,6 +328,30 @@ class NodeAgent:
             await self._informers.close()
             for csi in (*self._clients, *self._elsewhere):
                 csi.close()
+
+    def _at_once(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
+        yield "events", self._events.run
+        yield "claim_scope", self.claim_scope.run
+        if self._taint is not None:
+            yield "startup_taint", self._taint.run
+        yield "pool_condition", self._condition.run
+
+    def _once_reservations_are_known(self) -> Iterator[tuple[str, Callable[[], Awaitable[None]]]]:
+        """Before that, capacity would be published that is promised, and a volume swept that a claim waits for."""
+        yield "history", self.history.run
+        yield "readings", self.readings.run
+        yield "provisioner", self.provisioner.run
+        yield "reclaimer", self.reclaimer.run
+        yield "finished", self.finished.run
+        yield "growth", self.growth.run
+        yield "autogrow", self.autogrow.run
+        yield "attributes", self.attributes.run
+        yield "snapshots", self.snapshotter.run
+        yield "group_snapshots", self.groups.run
+        yield "health", self.health.run
+        yield "publication", self.publication.run
+        yield "capacity", self.capacity.run
+        yield "sweep", self.sweep.run
 
     async def stop(self) -> None:
         """End run() and wait for it. Idempotent."""

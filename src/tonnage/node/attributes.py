@@ -16,23 +16,23 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TypeVar
 
-from tonnage.aio.backoff import Backoff
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import ATTRIBUTES_CLASSES, CLAIMS, VOLUMES
-from tonnage.api.meta import KubeObject
-from tonnage.api.storage import VolumeAttributesClass
-from tonnage.claims import attributes as change_of
-from tonnage.claims.attributes import IN_PROGRESS, INFEASIBLE, PENDING, ModifyFacts
-from tonnage.claims.bind import change
-from tonnage.claims.node_scope import DriverInfo
-from tonnage.claims.provisioning import SecretRef, read_secret
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.errors import ApiNotFoundError, TonnageError
 from tonnage.csi.errors import CsiError, label_of
-from tonnage.errors import ApiNotFoundError, TonnageError
-from tonnage.kube.client import refer
-from tonnage.kube.controller import Reconciler, on_add, on_difference
-from tonnage.kube.indexes import claimed
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import ATTRIBUTES_CLASSES, CLAIMS, VOLUMES
+from tonnage.kubernetes.api.meta import KubeObject
+from tonnage.kubernetes.api.storage import VolumeAttributesClass
+from tonnage.kubernetes.client.client import refer
+from tonnage.kubernetes.client.controller import Reconciler, on_add, on_difference
+from tonnage.kubernetes.client.indexes import claimed
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.provisioner.context import NodeContext
+from tonnage.provisioning.claims import attributes as change_of
+from tonnage.provisioning.claims.attributes import IN_PROGRESS, INFEASIBLE, PENDING, ModifyFacts
+from tonnage.provisioning.claims.bind import change
+from tonnage.provisioning.claims.node_scope import DriverInfo
+from tonnage.provisioning.claims.provisioning import SecretRef, read_secret
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)

@@ -13,25 +13,25 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.aio.backoff import Backoff
-from tonnage.api import matching, names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
-from tonnage.api.quantity import from_bytes, to_bytes
-from tonnage.api.storage import StorageClass
-from tonnage.claims import autogrow
-from tonnage.claims.autogrow import AutogrowRule
-from tonnage.claims.growth import growth_of
-from tonnage.claims.node_scope import DriverInfo
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.errors import ApiConflictError, ApiError, ApiNotFoundError, InvalidError, TonnageError
 from tonnage.csi.client import types
 from tonnage.csi.client.types import VolumeUse
-from tonnage.errors import ApiConflictError, ApiError, ApiNotFoundError, InvalidError, TonnageError
-from tonnage.kube.client import refer
-from tonnage.kube.controller import Reconciler, on_add
-from tonnage.kube.events import NORMAL, WARNING
-from tonnage.kube.indexes import claimed
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api import matching, names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
+from tonnage.kubernetes.api.quantity import from_bytes, to_bytes
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.kubernetes.client.client import refer
+from tonnage.kubernetes.client.controller import Reconciler, on_add
+from tonnage.kubernetes.client.events import NORMAL, WARNING
+from tonnage.kubernetes.client.indexes import claimed
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.provisioner.context import NodeContext
+from tonnage.provisioning.claims import autogrow
+from tonnage.provisioning.claims.autogrow import AutogrowRule
+from tonnage.provisioning.claims.growth import growth_of
+from tonnage.provisioning.claims.node_scope import DriverInfo
 
 log = logging.getLogger(__name__)
 WORKERS = 8

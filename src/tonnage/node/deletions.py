@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.api.meta import KubeObject
-from tonnage.claims.node_scope import DriverInfo
 from tonnage.csi.client.types import ReclaimState
-from tonnage.kube.client import Client
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, VOLUMES
+from tonnage.kubernetes.api.meta import KubeObject
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.history import ApiHistory
+from tonnage.provisioning.claims.node_scope import DriverInfo
 
 log = logging.getLogger(__name__)
 NO_SECRETS: Mapping[str, str] = {}

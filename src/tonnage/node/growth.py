@@ -16,27 +16,27 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import rfc3339
-from tonnage.api import matching
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.api.quantity import from_bytes, to_bytes
-from tonnage.capacity.ledger import Shortfall
-from tonnage.claims import growth
-from tonnage.claims.bind import change
-from tonnage.claims.growth import Growth, growth_of
-from tonnage.claims.node_scope import CapacitySource, DriverInfo
-from tonnage.claims.provisioning import SecretRef, capability_of, read_secret
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.aio.clock import rfc3339
+from tonnage.base.errors import ApiNotFoundError, TonnageError
 from tonnage.csi.client import types
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import ApiNotFoundError, TonnageError
-from tonnage.kube.client import refer
-from tonnage.kube.controller import Reconciler, on_add
-from tonnage.kube.events import NORMAL, WARNING
-from tonnage.kube.indexes import claimed
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api import matching
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, VOLUMES
+from tonnage.kubernetes.api.quantity import from_bytes, to_bytes
+from tonnage.kubernetes.client.client import refer
+from tonnage.kubernetes.client.controller import Reconciler, on_add
+from tonnage.kubernetes.client.events import NORMAL, WARNING
+from tonnage.kubernetes.client.indexes import claimed
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.provisioner.context import NodeContext
+from tonnage.provisioning.capacity.ledger import Shortfall
+from tonnage.provisioning.claims import growth
+from tonnage.provisioning.claims.bind import change
+from tonnage.provisioning.claims.growth import Growth, growth_of
+from tonnage.provisioning.claims.node_scope import CapacitySource, DriverInfo
+from tonnage.provisioning.claims.provisioning import SecretRef, capability_of, read_secret
 
 log = logging.getLogger(__name__)
 WORKERS = 16

@@ -12,19 +12,19 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume
-from tonnage.api.kinds import CLAIMS, NODES
-from tonnage.api.meta import ObjectReference
-from tonnage.claims.bind import find
-from tonnage.claims.node_scope import DriverInfo
+from tonnage.base.errors import TonnageError
 from tonnage.csi.client import types
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import TonnageError
-from tonnage.kube.client import refer
-from tonnage.kube.events import NORMAL
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume
+from tonnage.kubernetes.api.kinds import CLAIMS, NODES
+from tonnage.kubernetes.api.meta import ObjectReference
+from tonnage.kubernetes.client.client import refer
+from tonnage.kubernetes.client.events import NORMAL
 from tonnage.node.capacity.poller import shorten
 from tonnage.node.provisioner.context import NodeContext
+from tonnage.provisioning.claims.bind import find
+from tonnage.provisioning.claims.node_scope import DriverInfo
 
 log = logging.getLogger(__name__)
 POLLS = 1.0

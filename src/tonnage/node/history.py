@@ -31,21 +31,21 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock
-from tonnage.api import names
-from tonnage.api.core import Node, PersistentVolume
-from tonnage.api.kinds import NODES, VOLUMES
-from tonnage.api.matching import driver_volume
-from tonnage.claims.bind import find
-from tonnage.claims.node_scope import NodeScope
-from tonnage.errors import ApiError, PreconditionError, TonnageError, UnavailableError, host_errors
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
-from tonnage.observe import metrics
-from tonnage.pools.base import record as records
-from tonnage.pools.base.threads import Threads
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import ApiError, PreconditionError, TonnageError, UnavailableError, host_errors
+from tonnage.base.observe import metrics
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node, PersistentVolume
+from tonnage.kubernetes.api.kinds import NODES, VOLUMES
+from tonnage.kubernetes.api.matching import driver_volume
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.kubernetes.client.client import Client, refer
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.provisioning.claims.bind import find
+from tonnage.provisioning.claims.node_scope import NodeScope
+from tonnage.storage.pools.base import record as records
+from tonnage.storage.pools.base.threads import Threads
 
 log = logging.getLogger(__name__)
 FILE = "api-history"

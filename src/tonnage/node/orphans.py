@@ -17,23 +17,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tonnage.aio.clock import Clock, parse_rfc3339
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
-from tonnage.api.matching import driver_volume
-from tonnage.api.quantity import from_bytes
-from tonnage.claims.bind import find
-from tonnage.claims.node_scope import DriverInfo, claim_uid
+from tonnage.base.aio.clock import Clock, parse_rfc3339
+from tonnage.base.errors import PreconditionError, TonnageError
+from tonnage.base.observe import metrics
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.csi.errors import CsiError
-from tonnage.errors import PreconditionError, TonnageError
-from tonnage.kube.client import Client, refer
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, NODES, VOLUMES
+from tonnage.kubernetes.api.matching import driver_volume
+from tonnage.kubernetes.api.quantity import from_bytes
+from tonnage.kubernetes.client.client import Client, refer
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.history import ApiHistory
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner
-from tonnage.observe import metrics
+from tonnage.provisioning.claims.bind import find
+from tonnage.provisioning.claims.node_scope import DriverInfo, claim_uid
 
 log = logging.getLogger(__name__)
 AGE = 60.0

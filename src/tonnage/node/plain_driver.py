@@ -11,23 +11,22 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+from tonnage.base.observe import metrics
+from tonnage.base.observe.exporter import Address, Exporter
+from tonnage.base.observe.process import leave, settle
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.local import client_of
-from tonnage.csi.driver.driver import Unfit, nobody_asks
 from tonnage.csi.driver.endpoint import DriverEndpoint
+from tonnage.csi.driver.hooks import Relay
 from tonnage.csi.driver.inline_layers import PoolLayers
 from tonnage.node.capacity.pool_condition import PoolFaults
 from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.pool_reload import PoolChange
-from tonnage.observe import metrics
-from tonnage.observe.exporter import Address, Exporter
-from tonnage.observe.process import leave, settle
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.core import status
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.core.probe import PoolFault
-from tonnage.pools.core.status import PoolStatus
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.core import status
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.core.status import PoolStatus
 
 log = logging.getLogger(__name__)
 STOP_SECONDS = 4.0
@@ -41,33 +40,20 @@ class StandaloneDriver:
 
     def __init__(self, config: DriverConfig) -> None:
         self.config = config
-        self.on_inline: Callable[[], None] = lambda: None
-        """Called when inline volumes have changed the capacity."""
+        self.hooks = Relay()
+        """Its `to` is the agent, once there is one."""
         self.on_measure: Callable[[], Awaitable[None]] = nothing_more
         """Called when metrics are read, to update gauges of others."""
-        self.on_unfit: Unfit = lambda context, why: None
-        """Called when an inline volume does not fit."""
-        self.before_stage: Callable[[str], Awaitable[None]] = nobody_asks
-        """Called before a volume is staged."""
-        self.on_unstaged: Callable[[str], None] = lambda handle: None
-        """Called when a volume was unstaged."""
-        self.on_pool_fault: PoolFault = lambda pool, why: None
-        """Called when a pool cannot write, and when it can again."""
         pools = preflight.make_pools(config, disks := Disks())
-        driver = replace(preflight.make(config, pools), on_inline=lambda: self.on_inline())
-        driver = replace(driver, on_unfit=lambda context, why: self.on_unfit(context, why))
-        driver = replace(driver, on_unstaged=lambda handle: self.on_unstaged(handle))
-        driver = replace(driver, before_stage=lambda handle: self.before_stage(handle))
+        driver = replace(preflight.make(config, pools), hooks=self.hooks)
         assert driver.openings is not None
         self._openings, self._pools = driver.openings, pools
         self.faults = PoolFaults(lambda: self.pools, self._openings.why)
         """Which pools are not available."""
         self._openings.changed = lambda: self.faults.changed()
         for pool in self.pools:
-            pool.on_capacity = lambda: self.on_inline()
-            pool.on_fault = lambda name, why: self.on_pool_fault(name, why)
-        changed, fault = (lambda: self.on_inline()), (lambda name, why: self.on_pool_fault(name, why))
-        self.change = PoolChange(driver, pools, config, disks, changed, fault)
+            pool.on_capacity, pool.on_fault = self.hooks.capacity_changed, self.hooks.pool_fault
+        self.change = PoolChange(driver, pools, config, disks)
         """Changes the pools while they are served."""
         self.layers = PoolLayers(driver)
         """Makes writable layers of inline drivers in the pools."""

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import replace
 
+from tonnage.base.errors import PreconditionError, TonnageError
 from tonnage.csi.driver.driver import Driver
-from tonnage.errors import PreconditionError, TonnageError
 from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
-from tonnage.pools import config as pool_config
-from tonnage.pools import kubelet_disk
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.core.probe import PoolFault
-from tonnage.pools.kind import PoolConfig
+from tonnage.storage.pools import config as pool_config
+from tonnage.storage.pools import kubelet_disk
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.kind import PoolConfig
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +26,7 @@ class PoolChange:
     """Changes the pools of one driver.
 
     config: what the driver serves. pools: the driver's own table, by name, which every service uses. disks: those under
-    its pools. on_capacity: passed to new pools.
+    its pools.
     """
 
     def __init__(
@@ -37,13 +35,10 @@ class PoolChange:
         pools: dict[str, Pool],
         config: DriverConfig,
         disks: Disks,
-        on_capacity: Callable[[], None],
-        on_fault: PoolFault,
     ) -> None:
         assert driver.openings is not None
         self.config, self._disks = config, disks
-        self._driver, self._pools, self._openings, self._on_capacity = driver, pools, driver.openings, on_capacity
-        self._on_fault = on_fault
+        self._driver, self._pools, self._openings = driver, pools, driver.openings
         self._openings.ready = self._check_disk
         self._never_open: set[str] = set()
 
@@ -58,7 +53,8 @@ class PoolChange:
         if finding.fault is not None and not preflight.may_come(finding):
             raise finding.fault
         pool = await asyncio.to_thread(preflight.make_pool, wanted, self.config.roots, self._disks)
-        pool.on_capacity, pool.on_fault = self._on_capacity, self._on_fault
+        hooks = self._driver.hooks
+        pool.on_capacity, pool.on_fault = hooks.capacity_changed, hooks.pool_fault
         self._serve(wanted)
         self._pools[wanted.name] = pool
         await self._openings.add(wanted.name)

@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock, RealClock
-from tonnage.aio.tasks import Background, supervise
-from tonnage.api.kinds import NAMESPACES, NODES
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.aio.clock import Clock, RealClock
+from tonnage.base.aio.tasks import Background, supervise
+from tonnage.base.errors import TonnageError
 from tonnage.csi.client.registrar import Registrar
-from tonnage.errors import TonnageError
-from tonnage.kube.client import Client, refer
-from tonnage.kube.events import WARNING, EventRecorder
+from tonnage.kubernetes.api.kinds import NAMESPACES, NODES
+from tonnage.kubernetes.client.client import Client, refer
+from tonnage.kubernetes.client.events import WARNING, EventRecorder
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.node import NodeConfig
 from tonnage.node.flexvolume.service import FlexPlaces, FlexService
@@ -99,7 +99,7 @@ class NodeProcess:
             config.driver.node_name,
             FlexPlaces(plugins, config.kubelet, config.driver.state),
             clock=self._clock,
-            changed=lambda: self.driver.on_inline(),
+            changed=self.driver.hooks.capacity_changed,
         )
 
     async def _reconsider(self) -> None:
@@ -125,9 +125,7 @@ class NodeProcess:
             config = replace(self.config.agent, cluster_uid=system.metadata.uid)
             clients, faults = [self.driver.client()], self.driver.faults
             self.agent = NodeAgent(self._client, config, clients=clients, faults=faults, clock=self._clock)
-            self.driver.on_inline, self.driver.on_unfit = self.agent.refresh, self.agent.tell_unfit
-            self.driver.on_unstaged, self.driver.on_pool_fault = self.agent.unstaged, self.agent.tell_pool_fault
-            self.driver.before_stage = self.agent.before_stage
+            self.driver.hooks.to = self.agent
             await self.agent.run()
 
     async def _insist(self, ask: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -16,15 +16,15 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tonnage.aio.clock import Clock
-from tonnage.errors import InvalidError, TonnageError
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import InvalidError, TonnageError
+from tonnage.base.observe import log as logs
 from tonnage.host import inotify
-from tonnage.kube.events import NORMAL, WARNING
+from tonnage.kubernetes.client.events import NORMAL, WARNING
 from tonnage.node.config import diff
 from tonnage.node.config.node import NodeConfig
 from tonnage.node.plain_driver import StandaloneDriver
-from tonnage.observe import log as logs
-from tonnage.pools.kind import PoolConfig
+from tonnage.storage.pools.kind import PoolConfig
 
 log = logging.getLogger(__name__)
 SETTLE = 0.3

@@ -12,15 +12,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock
-from tonnage.api import names
-from tonnage.api.core import Node
-from tonnage.api.kinds import CSI_NODES, NODES
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.controller import Reconciler
-from tonnage.kube.informer import Informers
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node
+from tonnage.kubernetes.api.kinds import CSI_NODES, NODES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.config.agent import AgentConfig
 
 log = logging.getLogger(__name__)

@@ -16,23 +16,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tonnage.aio.backoff import Backoff
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume
-from tonnage.api.kinds import STORAGE_CLASSES, VOLUMES
-from tonnage.api.storage import StorageClass
-from tonnage.claims import provisioning
-from tonnage.claims.node_scope import DriverInfo, NodeScope, publishes_ahead
-from tonnage.claims.provisioning import capacity_parameters, fstype_of, parameters_of
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.errors import (
+    ApiAlreadyExistsError,
+    ApiConflictError,
+    ApiNotFoundError,
+    InvalidError,
+    PreconditionError,
+)
 from tonnage.csi.client import types
 from tonnage.csi.client.types import CreatedVolume, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError, InvalidError, PreconditionError
-from tonnage.kube.client import Client, refer
-from tonnage.kube.controller import Reconciler
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume
+from tonnage.kubernetes.api.kinds import STORAGE_CLASSES, VOLUMES
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.kubernetes.client.client import Client, refer
+from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.capacity.poller import fault_of
 from tonnage.node.provisioner.context import NodeContext
+from tonnage.provisioning.claims import provisioning
+from tonnage.provisioning.claims.node_scope import DriverInfo, NodeScope, publishes_ahead
+from tonnage.provisioning.claims.provisioning import capacity_parameters, fstype_of, parameters_of
 
 log = logging.getLogger(__name__)
 RETRY_START, RETRY_MAX = 1.0, 300.0

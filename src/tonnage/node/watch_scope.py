@@ -14,15 +14,15 @@ import asyncio
 import logging
 from contextlib import suppress
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock
-from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, LEASES, MUTATING_BINDINGS, MUTATING_POLICIES, VOLUMES
-from tonnage.api.meta import PartialObject
-from tonnage.errors import ApiError, TonnageError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import ApiError, TonnageError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, LEASES, MUTATING_BINDINGS, MUTATING_POLICIES, VOLUMES
+from tonnage.kubernetes.api.meta import PartialObject
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.config.agent import AgentConfig
 
 log = logging.getLogger(__name__)

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from tonnage.aio.clock import Clock, RealClock
-from tonnage.api import names
-from tonnage.errors import InvalidError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.kube.leader_process import ElectedProcess, LeaderLoop, ReplicaConfig
-from tonnage.observe import metrics
-from tonnage.observe.process import keep_trimmed, settle
-from tonnage.option import Option
+from tonnage.base.aio.clock import Clock, RealClock
+from tonnage.base.errors import InvalidError
+from tonnage.base.observe import metrics
+from tonnage.base.observe.process import keep_trimmed, settle
+from tonnage.base.option import Option
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.leader_process import ElectedProcess, LeaderLoop, ReplicaConfig
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 from tonnage.scheduler.scheduler import Scheduler
 

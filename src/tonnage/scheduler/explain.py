@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import msgspec
 
-from tonnage.api.pods import Pod
-from tonnage.api.policy import NEVER, PodDisruptionBudget
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.policy import NEVER, PodDisruptionBudget
 from tonnage.scheduler.core.conditions import POD_SCHEDULED
 from tonnage.scheduler.core.cycle import NO_NODES, Cycle
 from tonnage.scheduler.framework.plugin import HELPED, CycleState, Refusal, SchedulingDecision, Stop

@@ -15,17 +15,17 @@ import logging
 from collections.abc import Hashable
 from typing import TypeVar
 
-from tonnage.aio.clock import Clock
-from tonnage.aio.tasks import Background
-from tonnage.api import kinds
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.meta import KubeObject
-from tonnage.api.pods import Pod
-from tonnage.errors import TonnageError
-from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informer, Informers
-from tonnage.observe import metrics
+from tonnage.base.aio.clock import Clock
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import TonnageError
+from tonnage.base.observe import metrics
+from tonnage.kubernetes.api import kinds
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.meta import KubeObject
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client, refer
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informer, Informers
 from tonnage.scheduler.core import conditions
 from tonnage.scheduler.core.binding import RescheduledError, VolumeBinder, bind
 from tonnage.scheduler.core.cache import Cluster

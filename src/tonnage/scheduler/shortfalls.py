@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from tonnage.api import matching, names
-from tonnage.api.quantity import from_bytes
-from tonnage.capacity.published import NO_BOUND, PublishedCapacity
+from tonnage.kubernetes.api import matching, names
+from tonnage.kubernetes.api.quantity import from_bytes
+from tonnage.provisioning.capacity.published import NO_BOUND, PublishedCapacity
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.plugin import CycleState, RejectionCause, Unbound
 from tonnage.scheduler.framework.pod_info import CPU, MEMORY, PODS

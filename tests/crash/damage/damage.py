@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import BusyError, TonnageError
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.core import status
-from tonnage.pools.core.pool import Pool
-from tonnage.testing.wait import eventually
+from tonnage.base.errors import BusyError, TonnageError
+from tonnage.storage.pools.base.contract import VolumeRequest
+from tonnage.storage.pools.core import status
+from tonnage.storage.pools.core.pool import Pool
+from tonnage_box.testing.wait import eventually
 
 MI = 1024**2
 NAME = "v"

@@ -10,11 +10,11 @@ import pytest
 from tests.crash.damage.damage import MI, NAME, File, Life, Record, sample
 
 from tonnage.host import loop, mount
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.directory.directory import MARKER
+from tonnage.storage.pools.base.contract import VolumeRequest
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.directory.directory import MARKER
 
 pytestmark = pytest.mark.real
 XFS, BTRFS = 304 * MI, 128 * MI

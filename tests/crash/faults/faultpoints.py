@@ -1,6 +1,6 @@
 """Errors of the kernel and of tools where they can happen: under the functions of the host that the pools call.
 
-A layer over `os`, `fcntl` and the system calls of host/libc.py, as the modules of tonnage.host and tonnage.pools see
+A layer over `os`, `fcntl` and the system calls of host/libc.py, as the modules of tonnage.host and tonnage.storage.pools see
 them, and over host/run.py. A Fault makes one of these functions fail, at one of its calls or from there on, before it
 has done anything or after it has: as a disk does that reports an error late. Nothing else is touched, and only errors
 that the function has are made.
@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 import tonnage.host
-import tonnage.pools
+import tonnage.storage.pools
 from tonnage.host import libc, run
 
 ERRORS: Mapping[str, tuple[int, ...]] = {
@@ -171,7 +171,7 @@ class _Layer(ModuleType):
 def _modules() -> Iterator[ModuleType]:
     """All modules of host and pools, loaded; but run.py itself, whose processes are real, and kinds that no machine runs
     here."""
-    for package in (tonnage.host, tonnage.pools):
+    for package in (tonnage.host, tonnage.storage.pools):
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if found.name not in ("tonnage.host.run", "tonnage.host.libc") and not found.name.startswith(_ELSEWHERE):
                 yield importlib.import_module(found.name)

@@ -16,7 +16,7 @@ import pytest
 from cluster import programs
 from tests import processes
 
-from tonnage.api.kinds import PODS, VOLUMES
+from tonnage.kubernetes.api.kinds import PODS, VOLUMES
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
@@ -170,7 +170,7 @@ def test_interrupt_waits_for_no_grace_period_and_leaves_nothing_but_volumes(make
     command = [
         sys.executable,
         "-m",
-        "tonnage.cli",
+        "tonnage.tools.cli",
         "up",
         "--port",
         "0",
@@ -206,7 +206,7 @@ def test_interrupt_waits_for_no_grace_period_and_leaves_nothing_but_volumes(make
 
 def test_port_taken_and_folder_in_use_are_said(killed: Any, tmp_path: Path) -> None:
     def up(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "tonnage.cli", "up", "--pool", "fake", "--runtime", "none", *arguments]
+        command = [sys.executable, "-m", "tonnage", "up", "--pool", "fake", "--runtime", "none", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -215,7 +215,7 @@ def test_port_taken_and_folder_in_use_are_said(killed: Any, tmp_path: Path) -> N
     assert ended.returncode == 3
     assert f"port {port} on 127.0.0.1 is taken" in ended.stderr
     ended = subprocess.run(
-        [sys.executable, "-m", "tonnage.cli", "up", "--data", str(killed.data), "--port", "0"],
+        [sys.executable, "-m", "tonnage", "up", "--data", str(killed.data), "--port", "0"],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert ended.returncode == 3
@@ -231,7 +231,7 @@ def test_port_taken_and_folder_in_use_are_said(killed: Any, tmp_path: Path) -> N
 
 def test_a_detached_start_outlives_who_reads_what_it_says(tmp_path: Path) -> None:
     """`tonnage up --detach | head -1`."""
-    tonnage = [sys.executable, "-m", "tonnage.cli"]
+    tonnage = [sys.executable, "-m", "tonnage"]
     command = [*tonnage, "up", "--detach", "--pool", "fake", "--runtime", "none", "--port", "0"]
     started = subprocess.Popen([*command, "--data", str(tmp_path / "d")], stdout=subprocess.PIPE)
     assert started.stdout is not None
@@ -292,7 +292,7 @@ def test_a_start_on_a_full_disk_says_so_though_it_has_nowhere_to_log(real_folder
     small.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(small)], check=True)
     (small / "ballast").write_bytes(b"x" * 1024 * (200 - room))
-    command = [sys.executable, "-m", "tonnage.cli", "up", "--detach", "--port", "0", "--data", str(small / "d")]
+    command = [sys.executable, "-m", "tonnage", "up", "--detach", "--port", "0", "--data", str(small / "d")]
 
     ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 

@@ -28,18 +28,18 @@ from tests.crash.faults.machine import MI, Call, Model, Vol
 from tests.programs import need
 from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.api import names
+from tonnage.base.errors import TonnageError
 from tonnage.csi.client.types import ContentSource, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError, label_of
-from tonnage.errors import TonnageError
 from tonnage.host import loop, mount
 from tonnage.host.filesystem import may_grow_ext4
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.directory.directory import MARKER
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.directory.directory import MARKER
 
 pytestmark = [pytest.mark.timeout(1800)]
 

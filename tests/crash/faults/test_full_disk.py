@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.core import Node
-from tonnage.api.kinds import CAPACITIES, CLAIMS, CONFIG_MAPS, EVENTS, NODES, PODS, VOLUMES
-from tonnage.api.pods import Pod
-from tonnage.api.quantity import to_bytes
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
-from tonnage.cli.workloads import pod_with
-from tonnage.errors import ApiError
-from tonnage.kube.client import Client
-from tonnage.kube.wait import until, until_gone
+from tonnage.base.errors import ApiError
+from tonnage.kubernetes.api.core import Node
+from tonnage.kubernetes.api.kinds import CAPACITIES, CLAIMS, CONFIG_MAPS, EVENTS, NODES, PODS, VOLUMES
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage_box.cli.workloads import pod_with
+from tonnage_box.cluster import Box
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 MI = 1 << 20
 
@@ -93,7 +93,7 @@ async def test_volumes_that_fill_the_disk_of_the_database_can_be_deleted(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Overcommitted: one volume is written until the disk is full."""
-    monkeypatch.setattr("tonnage.box.kubelet.node_status._DISK_EVERY", 0.1)
+    monkeypatch.setattr("tonnage_box.kubelet.node_status._DISK_EVERY", 0.1)
     box = made(small_disk / "d", "image,name=scratch,size=10Gi,sparse=yes,overcommit=yes", 1)
     await box.start()
     try:

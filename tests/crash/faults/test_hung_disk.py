@@ -18,22 +18,22 @@ from tests.crash.kills.power import POWERED, powered
 from tests.programs import found
 from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.api import names
-from tonnage.api.kinds import NODES
-from tonnage.box.cluster import Box
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
+from tonnage.base.errors import UnavailableError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import UnavailableError
 from tonnage.host import loop
 from tonnage.host.run import run
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import NODES
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import StandaloneDriver
-from tonnage.pools.config import parse
-from tonnage.pools.core import probe, work
-from tonnage.testing.wait import eventually, wait_until_served
+from tonnage.storage.pools.config import parse
+from tonnage.storage.pools.core import probe, work
+from tonnage_box.cluster import Box
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
+from tonnage_box.testing.wait import eventually, wait_until_served
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 MI = 1024**2
@@ -57,7 +57,7 @@ def disk(real_folder: Path) -> Iterator[Disk]:
 
 @asynccontextmanager
 async def _driver(socket: Path, *pools: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    command = [sys.executable, "-m", "tonnage.cli", "driver", "--endpoint", str(socket), "--state", str(socket.parent)]
+    command = [sys.executable, "-m", "tonnage", "driver", "--endpoint", str(socket), "--state", str(socket.parent)]
     process = await asyncio.create_subprocess_exec(*command, *(f"--pool={pool}" for pool in pools))
     try:
         await wait_until_served(socket, timeout=60)

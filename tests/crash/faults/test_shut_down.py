@@ -20,15 +20,15 @@ from tests.crash.kills.fusedisk import Disk
 from tests.programs import need
 from tests.unit.csi.full_client import FullCsiClient
 
+from tonnage.base.errors import HostError
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver import filling as fillings
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import HostError
 from tonnage.host import libc, loop, mount
 from tonnage.host.run import run
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import StandaloneDriver
-from tonnage.pools.config import parse
+from tonnage.storage.pools.config import parse
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
 

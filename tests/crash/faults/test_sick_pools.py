@@ -19,6 +19,7 @@ from tests.crash.faults.faultpoints import Fault, FaultPoints
 from tests.programs import need
 from tests.unit.csi.full_client import FullCsiClient
 
+from tonnage.base.observe import metrics
 from tonnage.csi.client.types import CreatedVolume, VolumeCapability
 from tonnage.csi.driver import pool_opener
 from tonnage.csi.errors import Code, CsiError
@@ -26,8 +27,7 @@ from tonnage.host import libc, loop, mount
 from tonnage.host.run import run
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import StandaloneDriver
-from tonnage.observe import metrics
-from tonnage.pools.config import parse
+from tonnage.storage.pools.config import parse
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 

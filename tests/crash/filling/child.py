@@ -14,19 +14,19 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from tonnage.api import names
-from tonnage.content import fill as content_fill
-from tonnage.content.hosts import AllowedHost, FetchPolicy
-from tonnage.content.spec import UrlSpec, encode
 from tonnage.csi.client.local import local_client
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver import filling
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.errors import Code, CsiError
 from tonnage.host import libc, mount, tree
-from tonnage.images.tar_reader import TarReader
-from tonnage.pools import config
-from tonnage.pools.core.pool import Pool
+from tonnage.kubernetes.api import names
+from tonnage.storage.content import fill as content_fill
+from tonnage.storage.content.hosts import AllowedHost, FetchPolicy
+from tonnage.storage.content.spec import UrlSpec, encode
+from tonnage.storage.images.tar_reader import TarReader
+from tonnage.storage.pools import config
+from tonnage.storage.pools.core.pool import Pool
 
 SIZE = 32 << 20
 

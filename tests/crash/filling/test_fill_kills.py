@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from tests.crash.filling.child import driver_of, fill, make
 from tests.forked import forked
-from tests.unit.content.server import Files, served
+from tests.unit.storage.content.server import Files, served
 
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.local import local_client
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import Code, CsiError
 from tonnage.host import mount
-from tonnage.pools.base.record import CONTENT
-from tonnage.testing.image_archive import LayerTar
+from tonnage.storage.pools.base.record import CONTENT
+from tonnage_box.testing.image_archive import LayerTar
 
 pytestmark = pytest.mark.real
 BODY = LayerTar().folder("d").add("d/a", os.urandom(3 << 20)).add("d/b", b"end").data()

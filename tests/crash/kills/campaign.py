@@ -20,7 +20,7 @@ from tests.crash.kills import tracer
 from tests.crash.kills.kinds import KINDS
 from tests.crash.kills.life import Lives
 
-from tonnage.pools.directory.backend import DirectoryBackend
+from tonnage.storage.pools.directory.backend import DirectoryBackend
 
 
 def main(arguments: list[str]) -> int:

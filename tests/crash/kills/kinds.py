@@ -11,7 +11,7 @@ from tests.crash.kills.machine import MI, Machine, lvm_volumes, namespaces, proj
 from tonnage.csi._proto import csi_pb2
 from tonnage.host import loop, mount
 from tonnage.host.run import run
-from tonnage.pools.base.record import UNDELETE
+from tonnage.storage.pools.base.record import UNDELETE
 
 UML, QEMU = "uml", "qemu"
 _MODE = csi_pb2.VolumeCapability.AccessMode(mode=csi_pb2.VolumeCapability.AccessMode.SINGLE_NODE_WRITER)

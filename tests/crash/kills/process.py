@@ -26,12 +26,12 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code
 from tonnage.host import btrfs
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.fs import ext4_template
-from tonnage.pools.fs.ext4_template import Template, Templates
-from tonnage.pools.image import file
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.fs import ext4_template
+from tonnage.storage.pools.fs.ext4_template import Template, Templates
+from tonnage.storage.pools.image import file
 
 LONGEST = 120
 """Seconds that a driver process may live."""

@@ -16,7 +16,7 @@ from tests.crash.kills.machine import Machine
 from tests.crash.kills.process import Processes
 
 from tonnage.csi._proto import csi_grpc
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.core.pool import Pool
 
 _TICK = 0.002
 

@@ -22,12 +22,12 @@ from tests.crash.kills.fusedisk import Disk
 from tests.crash.kills.machine import MI, Machine
 from tests.crash.kills.power import POWERED, Cuts, powered
 
-from tonnage.errors import NotFoundError
+from tonnage.base.errors import NotFoundError
 from tonnage.host import libc
 from tonnage.host.run import run
-from tonnage.images.store import ImageStore
-from tonnage.testing import image_archive as made
-from tonnage.testing.image_archive import LayerTar
+from tonnage.storage.images.store import ImageStore
+from tonnage_box.testing import image_archive as made
+from tonnage_box.testing.image_archive import LayerTar
 
 KIND = replace(POWERED["image on ext4"], given=128)
 SHARED = LayerTar().folder("d").add("d/shared", b"s" * 70_000).data()

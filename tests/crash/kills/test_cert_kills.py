@@ -12,21 +12,21 @@ import msgspec
 import pytest
 from tests.crash.kills.test_inline_kills import _killed_at, _run
 from tests.crash.kills.tracer import Tracer, in_fork
-from tests.unit.inline.cert.makers import ours, pod
+from tests.unit.csi.inline.cert.makers import ours, pod
 
-from tonnage.aio.clock import RealClock
+from tonnage.base.aio.clock import RealClock
+from tonnage.csi.inline.cert.attributes import OURS
+from tonnage.csi.inline.cert.authority import read_authority, read_certificates
+from tonnage.csi.inline.cert.contents import check_issued
+from tonnage.csi.inline.cert.issuers.base import IssuedCertificate, IssueRequest, LocalIssuer
+from tonnage.csi.inline.cert.keys import read_key
+from tonnage.csi.inline.cert.policy import NamePolicy
+from tonnage.csi.inline.cert.source import CertificateSource
+from tonnage.csi.inline.cert.state import load_state, save_state
+from tonnage.csi.inline.driver import InlineDriver
+from tonnage.csi.inline.memory import MemoryStore
+from tonnage.csi.inline.volume import InlinePhase, InlineRequest
 from tonnage.host import mount
-from tonnage.inline.cert.attributes import OURS
-from tonnage.inline.cert.authority import read_authority, read_certificates
-from tonnage.inline.cert.contents import check_issued
-from tonnage.inline.cert.issuers.base import IssuedCertificate, IssueRequest, LocalIssuer
-from tonnage.inline.cert.keys import read_key
-from tonnage.inline.cert.policy import NamePolicy
-from tonnage.inline.cert.source import CertificateSource
-from tonnage.inline.cert.state import load_state, save_state
-from tonnage.inline.driver import InlineDriver
-from tonnage.inline.memory import MemoryStore
-from tonnage.inline.volume import InlinePhase, InlineRequest
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("rooted", "traced")]
 _SECONDS, _MOST = 500, 600
@@ -146,7 +146,7 @@ def keys_on_disk(folder: Path) -> list[str]:
 def test_a_kill_before_any_step_loses_and_leaves_no_certificate(
     tmp_path: Path, phase: str, names: int, tell: Callable[[str], None]
 ) -> None:
-    from tonnage.inline.cert.authority import make_authority, secret_data
+    from tonnage.csi.inline.cert.authority import make_authority, secret_data
 
     count, authority = tmp_path / "count", tmp_path / "authority"
     authority.mkdir()

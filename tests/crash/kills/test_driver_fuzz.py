@@ -33,8 +33,8 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError, label_of
 from tonnage.host import mount
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.config import make, parse
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.config import make, parse
 
 pytestmark = [pytest.mark.real, pytest.mark.campaign]
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 from tests.crash.kills.tracer import Step, Tracer, in_fork
-from tests.unit.inline.conftest import World
-from tests.unit.inline.test_driver import Layers, files
+from tests.unit.csi.inline.conftest import World
+from tests.unit.csi.inline.test_driver import Layers, files
 
+from tonnage.csi.inline.base import Filled, Tree, WritableLayer
+from tonnage.csi.inline.volume import InlinePhase
 from tonnage.host import mount
-from tonnage.inline.base import Filled, Tree, WritableLayer
-from tonnage.inline.volume import InlinePhase
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("rooted", "traced")]
 _SECONDS = 300

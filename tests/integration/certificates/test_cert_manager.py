@@ -21,7 +21,7 @@ from tests.integration.certificates.cert_manager import DEFINITION, KIND, FakeIs
 from tests.integration.certificates.test_certificates import EXAMPLE, NAMESPACE, apply, pods, read
 from tests.programs import need
 
-from tonnage.inline.cert.issuers.remote import fnv_word
+from tonnage.csi.inline.cert.issuers.remote import fnv_word
 
 pytestmark = pytest.mark.real
 PASSWORD = "correct-horse-battery"

@@ -17,18 +17,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from tests.unit.inline.cert.makers import pod
+from tests.unit.csi.inline.cert.makers import pod
 
-from tonnage.aio.clock import RealClock
+from tonnage.base.aio.clock import RealClock
+from tonnage.csi.inline.cert.attributes import OURS
+from tonnage.csi.inline.cert.authority import CertificateAuthority, make_authority
+from tonnage.csi.inline.cert.issuers.base import IssuedCertificate, IssueRequest, LocalIssuer
+from tonnage.csi.inline.cert.policy import NamePolicy
+from tonnage.csi.inline.cert.source import CertificateSource
+from tonnage.csi.inline.driver import InlineDriver
+from tonnage.csi.inline.memory import MemoryStore
+from tonnage.csi.inline.volume import InlineRequest
 from tonnage.host import mount
-from tonnage.inline.cert.attributes import OURS
-from tonnage.inline.cert.authority import CertificateAuthority, make_authority
-from tonnage.inline.cert.issuers.base import IssuedCertificate, IssueRequest, LocalIssuer
-from tonnage.inline.cert.policy import NamePolicy
-from tonnage.inline.cert.source import CertificateSource
-from tonnage.inline.driver import InlineDriver
-from tonnage.inline.memory import MemoryStore
-from tonnage.inline.volume import InlineRequest
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")]
 RENEWALS = 100

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 from deploy.image.build import LIMIT, Image, build
-from deploy.image.contents import LEFT_OUT
 from deploy.image.debian import Missing
+
+from tonnage import __version__
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="chroot takes root")
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
@@ -113,9 +114,7 @@ def test_program_runs(root: Path, command: tuple[str, ...]) -> None:
 @needs_root
 def test_byte_code_is_used(root: Path) -> None:
     """On a read-only root a module whose byte code is not taken is compiled at every start."""
-    code = (
-        "import tonnage.cli.main, asyncio, yaml, aiohttp, cryptography, google.protobuf, grpclib, msgspec, sqlite3, ssl"
-    )
+    code = "import tonnage.tools.cli.main, asyncio, yaml, aiohttp, cryptography, google.protobuf, grpclib, msgspec, sqlite3, ssl"
     ended = subprocess.run(
         ["chroot", str(root), "python3", "-v", "-c", code],
         capture_output=True, text=True, check=True, env={"PATH": "/usr/sbin:/usr/bin", "PYTHONDONTWRITEBYTECODE": "1"},
@@ -127,7 +126,10 @@ def test_byte_code_is_used(root: Path) -> None:
     ]
 
 
-def test_the_box_the_simulator_and_the_test_parts_are_not_in_it(image: Image) -> None:
-    ours = {path.split("/tonnage/")[1].split("/")[0] for path in digests(image) if "dist-packages/tonnage/" in path}
-    assert {"node", "controller", "scheduler", "ops", "cli"} <= ours
-    assert not ours & set(LEFT_OUT)
+def test_of_ours_it_has_the_distribution_tonnage_alone(image: Image) -> None:
+    ours = {
+        path.partition("/dist-packages/")[2].partition("/")[0]
+        for path in digests(image)
+        if "dist-packages/tonnage" in path
+    }
+    assert ours == {"tonnage", f"tonnage-{__version__}.dist-info"}

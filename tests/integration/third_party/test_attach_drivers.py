@@ -14,7 +14,7 @@ from tests.conftest import Cluster
 from tests.integration.test_attach import NetworkBox, claim, network, pod
 from tests.integration.third_party.sidecar_stack import SPACE, SidecarStack
 
-from tonnage.testing.network_driver import NETWORK_DRIVER
+from tonnage_box.testing.network_driver import NETWORK_DRIVER
 
 pytestmark = [pytest.mark.real, pytest.mark.programs, pytest.mark.timeout(900)]
 __all__ = ["network"]

@@ -25,7 +25,7 @@ def test_conforms(real_folder: Path, go_program: Callable[[str], Path]) -> None:
     (real_folder / "cinder.yaml").write_text("backends: [{name: lvm, volume_driver: x.Y}]\n")
     options = ["--endpoint", str(socket), "--config", f"{real_folder}/cinder.yaml", "--state", f"{real_folder}/state"]
     options += ["--kubelet-root", str(real_folder), "--interpreter", str(interpreter)]
-    process = subprocess.Popen([sys.executable, "-m", "tonnage.cli", "cinder", *options])
+    process = subprocess.Popen([sys.executable, "-m", "tonnage", "cinder", *options])
     try:
         while not socket.exists():
             assert process.poll() is None

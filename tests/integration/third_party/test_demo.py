@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 def test_the_story_holds_on_real_volumes(make_cluster: Callable[..., Any]) -> None:
     """make_cluster is asked for as it skips where real clusters cannot be had."""
     ended = subprocess.run(
-        [sys.executable, "-m", "tonnage.cli", "demo"], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-m", "tonnage", "demo"], capture_output=True, text=True, timeout=300, check=False
     )
 
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -22,15 +22,15 @@ from tests.integration.third_party.programs import SNAPSHOTS as CONTROLLER
 from tests.programs import found
 from tests.unit.controller.snapshots.world import World
 
-from tonnage.aio.clock import RealClock
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, SNAPSHOTS, STORAGE_CLASSES, VOLUMES
-from tonnage.box.apiserver.server.auth import ensure, write_kubeconfig
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
+from tonnage.base.aio.clock import RealClock
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, ContentSource, CreatedVolume, VolumeCapability
-from tonnage.testing import apiserver
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, SNAPSHOTS, STORAGE_CLASSES, VOLUMES
+from tonnage_box.apiserver.server.auth import ensure, write_kubeconfig
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.testing import apiserver
 
 pytestmark = [pytest.mark.real, pytest.mark.programs, pytest.mark.timeout(600)]
 MI = 1 << 20
@@ -99,7 +99,7 @@ async def alone(real_folder: Path) -> AsyncIterator[DriverAlone]:
     kubeconfig, socket = real_folder / "kubeconfig", real_folder / "csi.sock"
     write_kubeconfig(kubeconfig, await server.listen(), credentials)
     pool = f"image:{real_folder}/pool,name=scratch,size=4Gi,sparse=yes,overcommit=yes"
-    ours = [sys.executable, "-m", "tonnage.cli", "driver", f"--endpoint=unix://{socket}", f"--pool={pool}"]
+    ours = [sys.executable, "-m", "tonnage", "driver", f"--endpoint=unix://{socket}", f"--pool={pool}"]
     sidecar = [f"--csi-address={socket}", f"--kubeconfig={kubeconfig}", "-v=4"]
     started = [
         await _start(real_folder, "driver", *ours, "--node-name=alone", f"--state={real_folder}/state"),

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from scripts.gen_chart import CHART
 
-from tonnage.ops.install.manifests import render
-from tonnage.ops.install.options import Class, Installation, parse_installed_issuer
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
+from tonnage.tools.ops.install.manifests import render
+from tonnage.tools.ops.install.options import Class, Installation, parse_installed_issuer
 
 pytestmark = [pytest.mark.real, pytest.mark.programs]
 Values = dict[str, Any]

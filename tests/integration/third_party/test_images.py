@@ -11,8 +11,8 @@ import pytest
 from tests.conftest import verb
 from tests.programs import find, needs
 
-from tonnage.testing import image_archive as made
-from tonnage.testing.image_archive import LayerTar
+from tonnage_box.testing import image_archive as made
+from tonnage_box.testing.image_archive import LayerTar
 
 pytestmark = [
     pytest.mark.real,

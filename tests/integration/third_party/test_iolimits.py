@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from tonnage.errors import UnsupportedError
+from tonnage.base.errors import UnsupportedError
 from tonnage.host.iolimits import Cgroups
 
 pytestmark = pytest.mark.real

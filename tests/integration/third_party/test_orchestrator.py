@@ -28,7 +28,7 @@ def test_a_volumes_life_without_kubernetes(
     need(f"mkfs.{fstype}")
     program, socket = go_program("orchestrator"), real_folder / "csi.sock"
     pool = f"{kind}:{own_disk}/pool,size=2Gi" + (",sparse=yes" if kind == "image" else "")
-    command = [sys.executable, "-m", "tonnage.cli", "driver", f"--endpoint=unix://{socket}", f"--pool={pool}"]
+    command = [sys.executable, "-m", "tonnage", "driver", f"--endpoint=unix://{socket}", f"--pool={pool}"]
     with (real_folder / "log").open("wb") as log:
         driver = subprocess.Popen(
             [*command, "--node-name=agent-7", f"--state={real_folder}/state"], stdout=log, stderr=log

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tonnage.ops.install.manifests import render_part
-from tonnage.ops.install.options import Installation
+from tonnage.tools.ops.install.manifests import render_part
+from tonnage.tools.ops.install.options import Installation
 
 pytestmark = [pytest.mark.real, pytest.mark.programs]
 NODE = 'instance="n1",namespace="tonnage-system"'

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.box.apiserver.protobuf import envelope
-from tonnage.box.apiserver.registry.resources import RESOURCES
-from tonnage.box.apiserver.schema import decode, schemas
+from tonnage_box.apiserver.protobuf import envelope
+from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.schema import decode, schemas
 
 pytestmark = [pytest.mark.real, pytest.mark.programs]
 SAMPLES = 25

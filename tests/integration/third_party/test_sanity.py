@@ -47,7 +47,7 @@ def folder() -> Iterator[Path]:
 def _driver(folder: Path, pool: str) -> Iterator[Path]:
     """`tonnage driver` over that pool; ends it politely."""
     socket = folder / "csi.sock"
-    command = [sys.executable, "-m", "tonnage.cli", "driver", "--endpoint", f"unix://{socket}", "--pool", pool]
+    command = [sys.executable, "-m", "tonnage", "driver", "--endpoint", f"unix://{socket}", "--pool", pool]
     command += ["--node-name", "sanity", "--state", str(folder / "state")]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)

@@ -22,8 +22,8 @@ from tests.integration.third_party.sidecar_stack import (
     pod,
 )
 
-from tonnage.api import names
-from tonnage.box.data_dir import DataFolder
+from tonnage.kubernetes.api import names
+from tonnage_box.data_dir import DataFolder
 
 pytestmark = [pytest.mark.real, pytest.mark.programs, pytest.mark.timeout(900)]
 SIDECARS = ("csi-provisioner", "csi-attacher", "csi-resizer")

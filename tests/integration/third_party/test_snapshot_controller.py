@@ -19,16 +19,16 @@ from tests.unit.controller.contexts import context
 from tests.unit.controller.snapshots.groupworld import GroupWorld
 from tests.unit.controller.snapshots.world import World
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.group_snapshot import group_of, is_member_content, member_names
-from tonnage.api.kinds import EVENTS, GROUP_SNAPSHOTS, SNAPSHOTS
-from tonnage.api.snapshot import MANAGED_BY
-from tonnage.box.apiserver.server.auth import ensure, write_kubeconfig
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
+from tonnage.base.aio.clock import RealClock
 from tonnage.controller.snapshots.controller import SnapshotController
-from tonnage.kube.events import EventRecorder
-from tonnage.testing import apiserver
+from tonnage.kubernetes.api.group_snapshot import group_of, is_member_content, member_names
+from tonnage.kubernetes.api.kinds import EVENTS, GROUP_SNAPSHOTS, SNAPSHOTS
+from tonnage.kubernetes.api.snapshot import MANAGED_BY
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage_box.apiserver.server.auth import ensure, write_kubeconfig
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.testing import apiserver
 
 pytestmark = [pytest.mark.real, pytest.mark.programs, pytest.mark.timeout(300)]
 SOME = 6

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.cli.main import main
+from tonnage.tools.cli.main import main
 
 LARGE = """
 apiVersion: v1

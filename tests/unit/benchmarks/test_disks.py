@@ -9,7 +9,7 @@ import pytest
 from benchmarks.data_services.disks import disk
 
 from tonnage.host import loop, mount
-from tonnage.pools.image import copy
+from tonnage.storage.pools.image import copy
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: loop devices and mounts")]
 

@@ -11,7 +11,7 @@ from benchmarks.data_services.writes import CLONE, GOALS, PLAIN, RESTORE, Counte
 from benchmarks.kubernetes import audit
 from benchmarks.kubernetes.audit import Audit, Write
 
-from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimStatus
+from tonnage.kubernetes.api.core import PersistentVolumeClaim, PersistentVolumeClaimStatus
 
 AGENT, SNAPSHOTTER = (
     "system:serviceaccount:tonnage-system:tonnage-node",

@@ -18,19 +18,19 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from tonnage.aio.clock import LoopClock
-from tonnage.api import names
-from tonnage.api.kinds import ATTACHMENTS, NODES, PODS
-from tonnage.box.controllers.attach_detach import AttachDetach
-from tonnage.box.kubelet.volumes.attachments import Attachments
-from tonnage.box.kubelet.volumes.csi_volumes import MountError
-from tonnage.errors import ApiNotFoundError, UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing import apiserver
-from tonnage.testing.clock import run_virtual
-from tonnage.testing.objects import Objects
+from tonnage.base.aio.clock import LoopClock
+from tonnage.base.errors import ApiNotFoundError, UnavailableError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import ATTACHMENTS, NODES, PODS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.attach_detach import AttachDetach
+from tonnage_box.kubelet.volumes.attachments import Attachments
+from tonnage_box.kubelet.volumes.csi_volumes import MountError
+from tonnage_box.testing import apiserver
+from tonnage_box.testing.clock import run_virtual
+from tonnage_box.testing.objects import Objects
 
 DRIVER, HANDLE, NODE = "net.example.com", "h", "n"
 ATTACHMENT = names.attachment_name(HANDLE, DRIVER, NODE)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.api import names
-from tonnage.api.kinds import CSI_DRIVERS, GROUP_CLASSES, NAMESPACES, SNAPSHOT_CLASSES, STORAGE_CLASSES
-from tonnage.box.bootstrap import class_of, ensure_all
-from tonnage.kube.client import Client
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CSI_DRIVERS, GROUP_CLASSES, NAMESPACES, SNAPSHOT_CLASSES, STORAGE_CLASSES
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.bootstrap import class_of, ensure_all
 
 AS_KUBECTL_WRITES_IT = (
     '{"apiVersion":"storage.k8s.io/v1","kind":"StorageClass","metadata":{"annotations":{},"name":'

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.cleanup import clean, leftovers, remove
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.errors import BusyError, HostError, PreconditionError
+from tonnage.base.errors import BusyError, HostError, PreconditionError
 from tonnage.host import loop, mount
-from tonnage.pools.directory.directory import MARKER, OWN
+from tonnage.storage.pools.directory.directory import MARKER, OWN
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.sqlite import SqliteStore
+from tonnage_box.cleanup import clean, leftovers, remove
+from tonnage_box.data_dir import DataFolder, Settings
 
 VOLUME = "kubelet/pods/uid/volumes/kubernetes.io~csi/pv/mount"
 

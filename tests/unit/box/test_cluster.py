@@ -11,23 +11,23 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tonnage.api.kinds import CLAIMS, CONTROLLER_REVISIONS, NODES, PODS, STATEFUL_SETS, VOLUMES
-from tonnage.api.pods import Pod
-from tonnage.box import cluster
-from tonnage.box.apiserver.server import auth
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.box.apiserver.storage.sqlite import _checksum
-from tonnage.box.cluster import Box, BoxOptions
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan
-from tonnage.cli.workloads import pod_with
-from tonnage.errors import ApiError, BusyError
-from tonnage.kube.client import Client
-from tonnage.kube.http import HttpTransport
-from tonnage.kube.kubeconfig import load
-from tonnage.kube.transport import Request, Response, Transport
-from tonnage.kube.wait import until, until_gone
+from tonnage.base.errors import ApiError, BusyError
+from tonnage.kubernetes.api.kinds import CLAIMS, CONTROLLER_REVISIONS, NODES, PODS, STATEFUL_SETS, VOLUMES
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.http import HttpTransport
+from tonnage.kubernetes.client.kubeconfig import load
+from tonnage.kubernetes.client.transport import Request, Response, Transport
+from tonnage.kubernetes.client.wait import until, until_gone
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
+from tonnage_box import cluster
+from tonnage_box.apiserver.server import auth
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.apiserver.storage.sqlite import _checksum
+from tonnage_box.cli.workloads import pod_with
+from tonnage_box.cluster import Box, BoxOptions
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan
 
 SETTINGS = Settings(nodes=2, pools=["fake,size=10Gi"], runtime="none")
 

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from tests.unit.conftest import Running
 
-from tonnage.aio.clock import RealClock
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, PODS
-from tonnage.box.control_plane import control_plane
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.scheduler.scheduler import Scheduler
-from tonnage.testing.objects import MakePod
-from tonnage.testing.wait import Eventually
+from tonnage_box.control_plane import control_plane
+from tonnage_box.testing.objects import MakePod
+from tonnage_box.testing.wait import Eventually
 
 
 async def test_an_ephemeral_claim_lives_with_its_pod(

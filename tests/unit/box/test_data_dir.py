@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.errors import BusyError, InvalidError
+from tonnage.base.errors import BusyError, InvalidError
 from tonnage.host import tree
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
+from tonnage_box.data_dir import DataFolder, Settings
 
 
 def test_open_keeps_settings_and_close_lets_the_next_in(tmp_path: Path) -> None:

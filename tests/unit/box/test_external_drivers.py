@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.box.plan import external_sockets
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage_box.plan import external_sockets
 
 ONE, TWO = ["node-1"], ["node-1", "node-2"]
 

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.api.kinds import EVENTS, NODES, PODS
-from tonnage.api.names import DRIVER
-from tonnage.api.pods import Pod
-from tonnage.box import node
-from tonnage.box.cluster import Box, BoxOptions
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.kubelet.volumes import plugins
-from tonnage.box.kubelet.volumes.csi_node_writer import NodeInfoWriter
-from tonnage.box.node import BoxNode
-from tonnage.box.plan import plan
-from tonnage.cli.workloads import pod_with
+from tonnage.base.errors import PreconditionError
 from tonnage.csi.client.types import NodeInfo
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.errors import PreconditionError
-from tonnage.kube.wait import until
-from tonnage.pools.fake.backend import FakePool
+from tonnage.kubernetes.api.kinds import EVENTS, NODES, PODS
+from tonnage.kubernetes.api.names import DRIVER
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.wait import until
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box import node
+from tonnage_box.cli.workloads import pod_with
+from tonnage_box.cluster import Box, BoxOptions
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.kubelet.volumes import plugins
+from tonnage_box.kubelet.volumes.csi_node_writer import NodeInfoWriter
+from tonnage_box.node import BoxNode
+from tonnage_box.plan import plan
 
 SETTINGS = Settings(nodes=2, pools=["fake,size=10Gi"], runtime="none")
 

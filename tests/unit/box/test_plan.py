@@ -9,9 +9,9 @@ import pytest
 from msgspec import structs
 from tests.programs import need
 
-from tonnage.box.data_dir import DataFolder, Settings
-from tonnage.box.plan import plan, what_stays
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.plan import plan, what_stays
 
 MEMORY = Settings(nodes=2, pools=["fake,size=1Gi"], runtime="none")
 

@@ -12,9 +12,9 @@ from tests import processes
 from tests.unit.cinder.conftest import PATIENCE, Fault
 from tests.unit.cinder.storage_child import SECRET
 
+from tonnage.base.errors import ExhaustedError, HostError, NotFoundError, UnavailableError
 from tonnage.cinder.child import Child
-from tonnage.errors import ExhaustedError, HostError, NotFoundError, UnavailableError
-from tonnage.testing.wait import eventually
+from tonnage_box.testing.wait import eventually
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.base.errors import InvalidError
 from tonnage.cinder.driver import CinderConfig, CinderDriver, load
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import InvalidError
 
 
 def test_options_of_cinder_are_passed_on(config: CinderConfig) -> None:

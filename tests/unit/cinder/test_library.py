@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.base.errors import HostError, InvalidError
 from tonnage.cinder import library
 from tonnage.cinder.child import Child
-from tonnage.errors import HostError, InvalidError
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from tonnage.base.errors import InvalidError, NotFoundError, OutOfRangeError
 from tonnage.cinder.names import LONGEST_NODE_ID, connector, gibibytes, node_id, wanted
 from tonnage.csi._proto import csi_pb2
-from tonnage.errors import InvalidError, NotFoundError, OutOfRangeError
 
 GI = 1 << 30
 

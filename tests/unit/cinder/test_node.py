@@ -19,7 +19,7 @@ from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import ContentSource, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
 from tonnage.host import filesystem, mount
-from tonnage.testing.wait import eventually
+from tonnage_box.testing.wait import eventually
 
 pytestmark = [
     pytest.mark.real,

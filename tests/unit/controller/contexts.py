@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from tonnage.controller.config import ControllerConfig, LoopContext
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.client.informer import Informers
 
 _CONFIG = {field.name for field in fields(ControllerConfig)}
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tonnage.aio.clock import LoopClock
-from tonnage.api import kinds, names
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
+from tonnage.base.aio.clock import LoopClock
+from tonnage.base.observe import metrics
 from tonnage.controller.app import controller_process
 from tonnage.controller.config import ControllerConfig
-from tonnage.kube.client import Client
-from tonnage.kube.leader_process import ElectedProcess
-from tonnage.observe import metrics
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.leader_process import ElectedProcess
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
 
 pytestmark = pytest.mark.virtual_time
 _LIMIT = 60.0

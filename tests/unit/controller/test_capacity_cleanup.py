@@ -9,12 +9,12 @@ import pytest
 from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
 
-from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, NAMESPACES, NODES
 from tonnage.controller.capacity_cleanup import GoneCapacity
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CAPACITIES, NAMESPACES, NODES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.testing.wait import Eventually
 
 Settle = Callable[[], Awaitable[None]]
 LONG = "a-name-that-is-longer-than-the-sixty-three-characters-of-a-label.example.com"

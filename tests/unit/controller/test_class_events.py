@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tests.unit.controller.contexts import context
 
-from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, NAMESPACES
 from tonnage.controller.class_events import CLAIM, ClassEvents
 from tonnage.controller.config import LoopKey
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CAPACITIES, NAMESPACES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
 
 Make = Callable[..., Awaitable[Any]]
 Told = Callable[[], Awaitable[list[tuple[str, str, str, str]]]]

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from tests.unit.controller.contexts import context
 
-from tonnage.api import names
-from tonnage.cli import replica
-from tonnage.cli.main import build_parser, main
+from tonnage.base.errors import InvalidError
+from tonnage.base.observe.exporter import Address
 from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.config import ControllerConfig, parse_certificate_issuers
-from tonnage.errors import InvalidError
-from tonnage.observe.exporter import Address
+from tonnage.kubernetes.api import names
+from tonnage.tools.cli import replica
+from tonnage.tools.cli.main import build_parser, main
 
 
 def _configured(*arguments: str) -> ControllerConfig:

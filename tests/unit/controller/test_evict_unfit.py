@@ -9,13 +9,13 @@ import pytest
 from tests.unit.conftest import Settle, Told
 from tests.unit.controller.contexts import context
 
-from tonnage.api import kinds, names
+from tonnage.base.errors import ApiError, ApiNotFoundError
 from tonnage.controller.evict_unfit import FIRST, FORGOTTEN, LONGEST, REASON, UnfitPods, pause
-from tonnage.errors import ApiError, ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing.clock import ManualClock
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.testing.clock import ManualClock
 
 OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-web", "controller": True}
 

@@ -9,13 +9,13 @@ import pytest
 from tests.unit.conftest import Told
 from tests.unit.controller.contexts import context
 
-from tonnage.api import kinds, names
-from tonnage.api.pods import Pod
+from tonnage.base.errors import ApiConflictError, ApiNotFoundError
 from tonnage.controller.free_populators import RETRY, FreedPopulators
-from tonnage.errors import ApiConflictError, ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
 
 SOURCE = {"apiGroup": "hello.example.com", "kind": "Hello", "name": "h"}
 CONTENT = {"apiGroup": "tonnage.dev", "kind": "Content", "name": "c"}

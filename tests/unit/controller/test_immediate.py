@@ -10,17 +10,17 @@ import pytest
 from tests.unit.conftest import Running, Told
 from tests.unit.controller.contexts import context
 
-from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
-from tonnage.claims.data_source import POPULATED
+from tonnage.base.errors import UnavailableError
 from tonnage.controller.config import LoopKey
 from tonnage.controller.immediate import ImmediateController
-from tonnage.errors import UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing.clock import ManualClock
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, VOLUMES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.provisioning.claims.data_source import POPULATED
+from tonnage_box.testing.clock import ManualClock
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]

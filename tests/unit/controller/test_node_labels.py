@@ -9,14 +9,14 @@ import pytest
 from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, NODES, VOLUMES
+from tonnage.base.errors import PreconditionError
 from tonnage.controller.config import LoopKey
 from tonnage.controller.node_labels import CLAIM, VOLUME, ClaimNodeLabels
-from tonnage.errors import PreconditionError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, NODES, VOLUMES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]

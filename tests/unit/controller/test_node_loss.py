@@ -9,9 +9,12 @@ import pytest
 from tests.unit.conftest import Running, Told
 from tests.unit.controller.contexts import context
 
-from tonnage.api import names
-from tonnage.api.group_snapshot import GROUP_CONTENT_BOUND, GROUP_HANDLE
-from tonnage.api.kinds import (
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.base.observe import metrics
+from tonnage.controller.node_loss import GoneNodes, GoneSnapshots
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.group_snapshot import GROUP_CONTENT_BOUND, GROUP_HANDLE
+from tonnage.kubernetes.api.kinds import (
     CLAIMS,
     GROUP_CLASSES,
     GROUP_CONTENTS,
@@ -21,15 +24,12 @@ from tonnage.api.kinds import (
     STORAGE_CLASSES,
     VOLUMES,
 )
-from tonnage.api.snapshot import CONTENT_BOUND, MANAGED_BY
-from tonnage.controller.node_loss import GoneNodes, GoneSnapshots
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.observe import metrics
-from tonnage.testing.clock import ManualClock
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api.snapshot import CONTENT_BOUND, MANAGED_BY
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.testing.clock import ManualClock
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]

@@ -9,15 +9,15 @@ import pytest
 from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
 
-from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, NAMESPACES, NODES, STORAGE_CLASSES, VOLUMES
-from tonnage.api.selectors import from_label_selector
-from tonnage.capacity.node_template import NodeTemplate, TemplateCapacity, is_template
 from tonnage.controller.node_templates import NodeTemplates, body
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing.clock import ManualClock
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CAPACITIES, NAMESPACES, NODES, STORAGE_CLASSES, VOLUMES
+from tonnage.kubernetes.api.selectors import from_label_selector
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.provisioning.capacity.node_template import NodeTemplate, TemplateCapacity, is_template
+from tonnage_box.testing.clock import ManualClock
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]

@@ -9,14 +9,14 @@ import pytest
 from tests.unit.conftest import Running, Told
 from tests.unit.controller.contexts import context
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, NODES
 from tonnage.controller.preassigned import PreassignedPods
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing.clock import ManualClock
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, NODES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.testing.clock import ManualClock
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeSpec
-from tonnage.api.meta import ObjectMeta
-from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity.node_template import TemplateCapacity
 from tonnage.controller.node_templates import pristine
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeSpec
+from tonnage.kubernetes.api.meta import ObjectMeta
+from tonnage.kubernetes.api.storage import CSIStorageCapacity
+from tonnage.provisioning.capacity.node_template import TemplateCapacity
 
 GI = 1 << 30
 

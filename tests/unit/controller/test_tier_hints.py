@@ -8,10 +8,10 @@ import pytest
 from tests.unit.controller.contexts import context
 from tests.unit.node.fakekube import FakeKube
 
-from tonnage.api import kinds, names
 from tonnage.controller.tier_hints import FIRST, ROUND, TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
-from tonnage.testing.clock import ManualClock
+from tonnage.kubernetes.api import kinds, names
+from tonnage_box.testing.clock import ManualClock
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
 LABEL = names.tier_label(CLASS)

@@ -9,11 +9,11 @@ import pytest
 from tests.unit.controller.contexts import context
 from tests.unit.node.fakekube import FakeKube
 
-from tonnage.api import kinds, names
-from tonnage.api.storage import StorageClass
-from tonnage.capacity import tier
 from tonnage.controller.tier_objects import CapacityTiers, body
-from tonnage.testing.clock import ManualClock
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.provisioning.capacity import tier
+from tonnage_box.testing.clock import ManualClock
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
 LABEL = names.tier_label(CLASS)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.aio.clock import RealClock
+from tonnage.base.aio.clock import RealClock
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 

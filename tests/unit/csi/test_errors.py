@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage import errors
+from tonnage.base import errors
 from tonnage.csi.errors import Code, CsiError, expected, label_of, to_csi
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, InvalidError
+from tonnage.base.errors import HostError, InvalidError
 from tonnage.host import atomic_writer
 from tonnage.host.atomic_writer import Content
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
 from tonnage.host import disk, loop, mount
 from tonnage.host.run import run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
 from tonnage.host.encoding import encode
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, PreconditionError, UnsupportedError
+from tonnage.base.errors import HostError, PreconditionError, UnsupportedError
 from tonnage.host.iolimits import Cgroup, Cgroups, origin
 
 UID = "0f1e2d3c-1111-2222-3333-444455556666"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.programs import need
 
-from tonnage.errors import HostError
+from tonnage.base.errors import HostError
 from tonnage.host import device, loop, mount
 from tonnage.host.run import run
 

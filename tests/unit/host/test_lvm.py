@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.errors import ExhaustedError, HostError, InvalidError, NotFoundError, PreconditionError, UnavailableError
+from tonnage.base.errors import (
+    ExhaustedError,
+    HostError,
+    InvalidError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+)
 from tonnage.host import lvm
 from tonnage.host.run import CommandError
 

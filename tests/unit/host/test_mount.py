@@ -15,7 +15,7 @@ from tests.crash.kills.fusedisk import Disk
 from tests.forked import forked
 from tests.programs import need
 
-from tonnage.errors import HostError, PreconditionError
+from tonnage.base.errors import HostError, PreconditionError
 from tonnage.host import libc, mount, nofollow
 from tonnage.host.descriptor import closing, opened
 

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tonnage.errors import ExhaustedError, HostError, NotFoundError, PreconditionError
+from tonnage.base.errors import ExhaustedError, HostError, NotFoundError, PreconditionError
 from tonnage.host import ndctl
 from tonnage.host.ndctl import Ndctl, PmemNamespace, Region
 from tonnage.host.run import CommandError

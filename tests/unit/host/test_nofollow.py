@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.errors import PreconditionError
+from tonnage.base.errors import PreconditionError
 from tonnage.host import libc, nofollow
 
 

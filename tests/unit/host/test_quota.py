@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError
+from tonnage.base.errors import HostError
 from tonnage.host import quota
 from tonnage.host.descriptor import opened
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from tests.unit.node.served import ONE, Mounted, ServedNode
 
-from tonnage.aio.clock import RealClock
-from tonnage.api import kinds, names
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.kube.client import Client
+from tonnage.base.aio.clock import RealClock
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
 from tonnage.node import reload
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.process import NodeProcess
-from tonnage.testing import apiserver
-from tonnage.testing.node import FakeNode, MakeNode, fake_node
-from tonnage.testing.objects import MakeClass, MakePod, Objects
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing import apiserver
+from tonnage_box.testing.node import FakeNode, MakeNode, fake_node
+from tonnage_box.testing.objects import MakeClass, MakePod, Objects
 
 AllEvents = Callable[[], Awaitable[list[tuple[str, str, str]]]]
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from tonnage.api.kinds import Kind
-from tonnage.api.patch import merge
-from tonnage.api.selectors import parse_fields, parse_labels
-from tonnage.errors import ApiAlreadyExistsError, ApiError, ApiNotFoundError
-from tonnage.kube.cache import Cache
+from tonnage.base.errors import ApiAlreadyExistsError, ApiError, ApiNotFoundError
+from tonnage.kubernetes.api.kinds import Kind
+from tonnage.kubernetes.api.patch import merge
+from tonnage.kubernetes.api.selectors import parse_fields, parse_labels
+from tonnage.kubernetes.client.cache import Cache
 
 
 class Killed(Exception):

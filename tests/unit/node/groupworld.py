@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.unit.node.snapshotworld import SnapshotWorld
 
-from tonnage.api import kinds, names
-from tonnage.api.group_snapshot import (
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.group_snapshot import (
     GROUP_CONTENT_BOUND,
     GROUP_HANDLE,
     VolumeGroupSnapshot,
@@ -17,10 +17,10 @@ from tonnage.api.group_snapshot import (
     group_content_name,
     member_names,
 )
-from tonnage.api.snapshot import MANAGED_BY
-from tonnage.claims.bind import find
-from tonnage.testing.node import FakeNode
-from tonnage.testing.wait import eventually
+from tonnage.kubernetes.api.snapshot import MANAGED_BY
+from tonnage.provisioning.claims.bind import find
+from tonnage_box.testing.node import FakeNode
+from tonnage_box.testing.wait import eventually
 
 
 @dataclass

@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 import pytest
 from tests.unit.node.snapshotworld import Counting
 
-from tonnage.api import kinds, names
+from tonnage.base.errors import UnavailableError
 from tonnage.csi.client.client import CsiClient
-from tonnage.errors import UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request, Response, Transport
-from tonnage.pools.base.contract import PoolVolume, Snapshot, VolumeRequest
-from tonnage.pools.fake.backend import FakePool
-from tonnage.testing import apiserver
-from tonnage.testing.node import FakeNode, fake_node
-from tonnage.testing.objects import Objects
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request, Response, Transport
+from tonnage.storage.pools.base.contract import PoolVolume, Snapshot, VolumeRequest
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.testing import apiserver
+from tonnage_box.testing.node import FakeNode, fake_node
+from tonnage_box.testing.objects import Objects
 
 T = TypeVar("T")
 GIB = 1 << 30

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import yaml
 
-from tonnage.api import kinds
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.kube.client import Client
+from tonnage.kubernetes.api import kinds
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.config import driver
 from tonnage.node.config import node as config_node
 from tonnage.node.config.node import NODE_FILE, NodeConfig

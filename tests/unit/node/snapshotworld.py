@@ -7,20 +7,20 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tonnage.api import kinds, names
-from tonnage.api.snapshot import (
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.snapshot import (
     CONTENT_BOUND,
     MANAGED_BY,
     VolumeSnapshot,
     VolumeSnapshotContent,
     content_name,
 )
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request, Response, Transport
-from tonnage.testing.node import FakeNode
-from tonnage.testing.objects import MakeClaim
-from tonnage.testing.wait import eventually
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request, Response, Transport
+from tonnage_box.testing.node import FakeNode
+from tonnage_box.testing.objects import MakeClaim
+from tonnage_box.testing.wait import eventually
 
 
 class Counting:

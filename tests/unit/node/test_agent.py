@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import kinds, names
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.client.client import STORAGE_TIMEOUT, CsiClient
 from tonnage.csi.client.types import VolumeCapability
@@ -20,11 +17,14 @@ from tonnage.csi.driver.endpoint import services
 from tonnage.csi.driver.registration import RegistrationClient
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
-from tonnage.kube.client import Client
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
 from tonnage.node import agent as agents
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
 
 GIB = 1 << 30
 
@@ -91,7 +91,7 @@ async def test_an_inline_volume_lowers_what_is_published(kube: Client, folder: P
     agent = NodeAgent(
         kube, AgentConfig("node-1", cluster_uid="x", endpoints=tuple(driver.endpoints), scope="label", poll=0)
     )
-    driver.on_inline = agent.refresh
+    driver.hooks.to = agent
     task = asyncio.ensure_future(agent.run())
 
     async def shows(*capacities: str) -> bool:

@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds, names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.claims.attributes import FAILED, MODIFYING
-from tonnage.errors import HostError, InvalidError, UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request, Response, Transport
+from tonnage.base.errors import HostError, InvalidError, UnavailableError
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request, Response, Transport
 from tonnage.node.attributes import RETRY_MAX
-from tonnage.pools.base.contract import PoolVolume
-from tonnage.pools.fake.backend import FakePool
-from tonnage.testing import apiserver
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim
-from tonnage.testing.wait import Eventually
+from tonnage.provisioning.claims.attributes import FAILED, MODIFYING
+from tonnage.storage.pools.base.contract import PoolVolume
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing import apiserver
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds, names
-from tonnage.api.quantity import to_bytes
+from tonnage.base.errors import ApiError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeUse
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import ApiError
-from tonnage.pools.fake.backend import FakePool
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakeClass
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakeClass
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 RULE = {names.AUTOGROW_AT: "10%", names.AUTOGROW_BY: "50%", names.AUTOGROW_MAX: "10Gi"}

@@ -5,7 +5,7 @@ the volumes of pods. Users create and delete pods, claims and snapshots. At any 
 backup, loses all its objects or some, or belongs to another cluster; records of pools are lost, older or foreign; agents and controllers are killed at whatever they
 wait for; the clocks jump eight days. `--histories` says how many.
 
-What each kind of pool does with such records is the subject of tests/unit/pools and tests/conformance.
+What each kind of pool does with such records is the subject of tests/unit/storage/pools and tests/conformance.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ import pytest
 from tests.forgetful import ForgetfulPool, foreign
 from tests.restored import Backup, Front, Line
 
-from tonnage.aio.clock import LoopClock, VirtualLoop
-from tonnage.aio.tasks import Background, supervise
-from tonnage.api import kinds, names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import Kind
-from tonnage.api.pods import Pod, claim_name
-from tonnage.box import bootstrap
-from tonnage.box.control_plane import control_plane
+from tonnage.base.aio.clock import LoopClock, VirtualLoop
+from tonnage.base.aio.tasks import Background, supervise
+from tonnage.base.errors import ApiError, UnavailableError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.local import local_client
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
+from tonnage.csi.driver.hooks import NoHooks
 from tonnage.csi.errors import CsiError
-from tonnage.errors import ApiError, UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import Kind
+from tonnage.kubernetes.api.pods import Pod, claim_name
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
-from tonnage.pools.base.record import VolumeRecord
 from tonnage.scheduler.scheduler import Scheduler
-from tonnage.simulate.cluster import bodies
-from tonnage.simulate.cluster.kubelets import Kubelets
-from tonnage.simulate.workload.workload import SimulatedNodes
+from tonnage.storage.pools.base.record import VolumeRecord
+from tonnage_box import bootstrap
+from tonnage_box.control_plane import control_plane
+from tonnage_box.simulate.cluster import bodies
+from tonnage_box.simulate.cluster.kubelets import Kubelets
+from tonnage_box.simulate.workload.workload import SimulatedNodes
 
 GIB = 1 << 30
 NODES = ("node-0", "node-1")
@@ -61,7 +62,7 @@ STEPS = 40
 DAY = 86400.0
 
 
-class Node:
+class Node(NoHooks):
     """A node's driver, whose content is never lost, and its agent, which is killed and started again."""
 
     def __init__(self, name: str, line: Line, state: Path, clock: LoopClock) -> None:
@@ -70,14 +71,14 @@ class Node:
         self.pool = ForgetfulPool("scratch", 20 * GIB, clock=clock)
         self.driver = Driver(
             name, {"scratch": self.pool}, Path(f"/simulated/{name}"), default_pool="scratch", clock=clock,
-            before_stage=self._before_stage,
+            hooks=self,
         )  # fmt: skip
         self.kubelet: CsiClient = local_client(self.driver)
         self._task: asyncio.Task[None] | None = None
         self._agent: NodeAgent | None = None
         self.earlier: list[dict[str, VolumeRecord]] = []
 
-    async def _before_stage(self, handle: str) -> None:
+    async def before_stage(self, handle: str) -> None:
         """The driver is in the agent's process: without the one there is no other."""
         if self._agent is None:
             raise UnavailableError("there is no agent")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import tonnage.node
-from tonnage.testing.node import MakeNode
-from tonnage.testing.objects import MakeClaim
-from tonnage.testing.wait import Eventually
+from tonnage_box.testing.node import MakeNode
+from tonnage_box.testing.objects import MakeClaim
+from tonnage_box.testing.wait import Eventually
 
 _NODE = Path(tonnage.node.__file__).parent
 _CALLS = {"delete_volume", "delete_unused_volume", "reclaim_volume", "delete_snapshot", "delete_group_snapshot"}

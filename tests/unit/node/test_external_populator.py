@@ -7,12 +7,12 @@ import asyncio
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds, names
-from tonnage.claims.data_source import POPULATED
+from tonnage.kubernetes.api import kinds, names
 from tonnage.node.provisioner.rejection import AGAIN
-from tonnage.testing.node import MakeNode
-from tonnage.testing.objects import MakeClaim, MakePod
-from tonnage.testing.wait import Eventually
+from tonnage.provisioning.claims.data_source import POPULATED
+from tonnage_box.testing.node import MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakePod
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 SOURCE = {"dataSourceRef": {"apiGroup": "hello.example.com", "kind": "Hello", "name": "h"}}

@@ -10,19 +10,19 @@ from tests.unit.node.conftest import AllEvents
 from tests.unit.node.groupworld import GroupNodeWorld
 from tests.unit.node.snapshotworld import Counting
 
-from tonnage.api import kinds
-from tonnage.api.group_snapshot import GROUP_CONTENT_BOUND, group_name
-from tonnage.api.snapshot import MANAGED_BY
-from tonnage.box.apiserver.server.server import ApiServer
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.group_members import member_name
-from tonnage.kube.client import Client
-from tonnage.pools.base.contract import Snapshot
-from tonnage.pools.fake.backend import FakePool
-from tonnage.testing import apiserver
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds
+from tonnage.kubernetes.api.group_snapshot import GROUP_CONTENT_BOUND, group_name
+from tonnage.kubernetes.api.snapshot import MANAGED_BY
+from tonnage.kubernetes.client.client import Client
+from tonnage.storage.pools.base.contract import Snapshot
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing import apiserver
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30

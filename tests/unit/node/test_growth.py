@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds
-from tonnage.api.quantity import to_bytes
-from tonnage.claims import growth
+from tonnage.base.errors import PreconditionError, UnavailableError
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
-from tonnage.errors import PreconditionError, UnavailableError
-from tonnage.pools.base.contract import PoolVolume
-from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.fake.backend import FEATURES, FakeBackend, FakePool
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakeClass
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.provisioning.claims import growth
+from tonnage.storage.pools.base.contract import PoolVolume
+from tonnage.storage.pools.base.record import VolumeRecord
+from tonnage.storage.pools.fake.backend import FEATURES, FakeBackend, FakePool
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakeClass
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 _FAILURE = "VolumeResizeFailed"
@@ -133,7 +133,7 @@ async def test_what_does_not_fit_says_so_with_numbers_and_once(
     why = await _failure(node)
     assert why.endswith("or ask for less: more than 4Gi, at most 10Gi")
     version = (await node.claim("data")).metadata.resource_version
-    node.agents[0].refresh()
+    node.agents[0].capacity_changed()
     await asyncio.sleep(900)
     assert (await node.claim("data")).metadata.resource_version == version, "nothing is written while nothing changes"
     events = [text for name, reason, text in await all_events() if (name, reason) == ("data", _FAILURE)]
@@ -217,11 +217,11 @@ async def test_what_the_driver_rejects_is_tried_again_when_it_has_more(
         return "cannot grow by 2Gi" in await _failure(node)
 
     await eventually(is_told)
-    node.agents[0].refresh()
+    node.agents[0].capacity_changed()
     await asyncio.sleep(60)
     assert await is_told()
     node.pool.fake.records.used -= to_bytes("5Gi")
-    node.agents[0].refresh()
+    node.agents[0].capacity_changed()
     await eventually(_has(node, "6Gi"))
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds
-from tonnage.errors import NotFoundError, UnavailableError
+from tonnage.base.errors import NotFoundError, UnavailableError
+from tonnage.kubernetes.api import kinds
 from tonnage.node.health import WELL
-from tonnage.pools.base.contract import PoolVolume, VolumeCondition
-from tonnage.pools.fake.backend import FakePool
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim
-from tonnage.testing.wait import Eventually
+from tonnage.storage.pools.base.contract import PoolVolume, VolumeCondition
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 POLL = 60.0

@@ -12,18 +12,18 @@ import pytest
 from tests.restored import Front
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.aio.clock import LoopClock
-from tonnage.api import kinds, names
+from tonnage.base.aio.clock import LoopClock
+from tonnage.base.errors import ApiNotFoundError, UnavailableError
+from tonnage.base.observe import metrics
 from tonnage.csi.errors import CsiError
-from tonnage.errors import ApiNotFoundError, UnavailableError
-from tonnage.kube.client import Client
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.history import EVENT, EVERY, FILE
-from tonnage.observe import metrics
-from tonnage.testing.node import FakeNode, MakeNode, fake_node
-from tonnage.testing.objects import MakeClaim, MakePod, Objects
-from tonnage.testing.wait import Eventually, eventually
+from tonnage_box.testing.node import FakeNode, MakeNode, fake_node
+from tonnage_box.testing.objects import MakeClaim, MakePod, Objects
+from tonnage_box.testing.wait import Eventually, eventually
 
 pytestmark = pytest.mark.virtual_time
 
@@ -278,6 +278,7 @@ async def test_a_volume_that_gets_another_claim_is_marked_at_once(
     assert await _marked(node, eventually) != marked
 
 
+@pytest.mark.slow
 async def test_agents_that_wait_for_a_person_read_persistent_volumes_once(
     make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,7 +473,7 @@ async def test_a_volume_that_has_another_claim_is_marked_before_a_pod_gets_it(
     agent = NodeAgent(
         node.client, AgentConfig(node.name, cluster_uid="cluster-1", state=node.folder), clock=LoopClock()
     )
-    node.driver.before_stage = agent.before_stage
+    node.driver.hooks.to = agent
     await node.use(volume)
     marked = (await _notes(node))[names.HISTORY]
     assert marked != before
@@ -525,7 +526,7 @@ async def test_a_pod_gets_no_volume_with_another_claim_while_that_cannot_be_mark
     agent = NodeAgent(
         node.client, AgentConfig(node.name, cluster_uid="cluster-1", state=node.folder), clock=LoopClock()
     )
-    node.driver.before_stage = agent.before_stage
+    node.driver.hooks.to = agent
     patch = node.client.patch
 
     async def fail(*_: Any, **__: Any) -> Any:

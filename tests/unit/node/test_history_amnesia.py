@@ -19,16 +19,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from tests.examples import examples
 
-from tonnage.api import names
-from tonnage.api.core import CSIPersistentVolumeSource, Node, PersistentVolume, PersistentVolumeSpec
-from tonnage.api.kinds import NODES, VOLUMES, Kind
-from tonnage.api.meta import ObjectMeta
-from tonnage.claims.node_scope import NodeScope
-from tonnage.errors import PreconditionError
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client
+from tonnage.base.errors import PreconditionError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import CSIPersistentVolumeSource, Node, PersistentVolume, PersistentVolumeSpec
+from tonnage.kubernetes.api.kinds import NODES, VOLUMES, Kind
+from tonnage.kubernetes.api.meta import ObjectMeta
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.history import FILE, ApiHistory, _read
-from tonnage.testing.clock import ManualClock
+from tonnage.provisioning.claims.node_scope import NodeScope
+from tonnage_box.testing.clock import ManualClock
 
 T = TypeVar("T")
 NODE = "node-1"

@@ -17,16 +17,16 @@ from tests.restored import Backup, Front
 from tests.unit.controller.attach.world import AttachWorld, serving
 from tests.unit.node.groupworld import GroupNodeWorld
 
-from tonnage.aio.clock import LoopClock
-from tonnage.api import kinds, names
+from tonnage.base.aio.clock import LoopClock
+from tonnage.base.errors import ApiNotFoundError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.history import EVERY
-from tonnage.testing.node import FakeNode, fake_node
-from tonnage.testing.objects import Objects
-from tonnage.testing.wait import eventually
+from tonnage_box.testing.node import FakeNode, fake_node
+from tonnage_box.testing.objects import Objects
+from tonnage_box.testing.wait import eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
@@ -215,7 +215,9 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[_Worl
     await front.stop()
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize(
+    "server", [pytest.param(name, marks=pytest.mark.slow if "older" in name else ()) for name in SERVERS]
+)
 @pytest.mark.parametrize("row", ROWS)
 async def test_nothing_is_deleted_for_want_of_its_objects(world: _World, row: str, server: str) -> None:
     before, since = ROWS[row]

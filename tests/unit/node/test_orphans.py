@@ -10,15 +10,15 @@ from msgspec import structs
 from tests.hanging import HangingPool
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds, names
+from tonnage.base.errors import UnavailableError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import ContentSource, VolumeCapability
-from tonnage.errors import UnavailableError
+from tonnage.kubernetes.api import kinds, names
 from tonnage.node.orphans import AGE
-from tonnage.pools.base.record import STAGED
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakePod, MakeVolume
-from tonnage.testing.wait import Eventually
+from tonnage.storage.pools.base.record import STAGED
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakePod, MakeVolume
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.base.errors import HostError, PreconditionError
+from tonnage.base.observe.exporter import Address
+from tonnage.base.observe.metrics import REGISTRY
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.registration import RegistrationClient
-from tonnage.errors import HostError, PreconditionError
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import StandaloneDriver, serve
-from tonnage.observe.exporter import Address
-from tonnage.observe.metrics import REGISTRY
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.config import parse
+from tonnage.storage.pools.base.contract import VolumeRequest
+from tonnage.storage.pools.config import parse
 
 
 @pytest.fixture

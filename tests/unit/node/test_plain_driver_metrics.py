@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.base.observe.metrics import REGISTRY
 from tonnage.node.plain_driver import measure
-from tonnage.observe.metrics import REGISTRY
-from tonnage.pools.base.contract import VolumeCondition, VolumeRequest
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.base.contract import VolumeCondition, VolumeRequest
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
 
 MI = 1 << 20
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.unit.node.served import GIB, ONE, TWO, ServedNode, make, published
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 
 async def test_an_empty_pool_goes_and_comes_back(node: ServedNode) -> None:

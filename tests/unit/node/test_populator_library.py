@@ -10,22 +10,22 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.aio.clock import LoopClock
-from tonnage.api import kinds, names
-from tonnage.api.kinds import CLAIMS, EVENTS, PODS, VOLUMES
-from tonnage.api.quantity import to_bytes
-from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
-from tonnage.box.controllers.pv_binder.controller import Binder
-from tonnage.claims.bind import find
+from tonnage.base.aio.clock import LoopClock
+from tonnage.base.errors import ApiNotFoundError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeUse
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakeClass
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.kinds import CLAIMS, EVENTS, PODS, VOLUMES
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.provisioning.claims.bind import find
+from tonnage_box.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage_box.controllers.pv_binder.controller import Binder
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakeClass
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 SPACE = "populators"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.node.served import ServedNode, published
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 
 async def test_the_agent_gets_the_whole_configuration_and_the_clusters_uid(node: ServedNode) -> None:

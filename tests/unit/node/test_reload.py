@@ -8,7 +8,7 @@ import logging
 import pytest
 from tests.unit.node.served import GIB, ONE, TWO, ServedNode, make, published
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 
 async def test_a_pool_that_is_added_serves_without_a_restart(node: ServedNode) -> None:

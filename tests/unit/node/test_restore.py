@@ -9,14 +9,14 @@ import pytest
 from tests.unit.node.conftest import AllEvents
 from tests.unit.node.snapshotworld import Counting, SnapshotWorld
 
-from tonnage.api import kinds, names
-from tonnage.api.snapshot import content_name
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.kube.client import Client
-from tonnage.testing import apiserver
-from tonnage.testing.node import MakeNode
-from tonnage.testing.objects import MakeClaim, MakeClass
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.snapshot import content_name
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing import apiserver
+from tonnage_box.testing.node import MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakeClass
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 HOUR = 3600.0

@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.api import kinds, names
-from tonnage.api.core import PersistentVolume
-from tonnage.api.quantity import to_bytes
-from tonnage.claims.node_scope import reaches
+from tonnage.base.errors import UnavailableError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.errors import UnavailableError
-from tonnage.pools.base.contract import PoolVolume, VolumeRequest
-from tonnage.pools.fake.backend import FakePool
-from tonnage.testing.node import MakeNode
-from tonnage.testing.objects import MakeClaim, MakePod, MakeVolume
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.core import PersistentVolume
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.provisioning.claims.node_scope import reaches
+from tonnage.storage.pools.base.contract import PoolVolume, VolumeRequest
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.testing.node import MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakePod, MakeVolume
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30

@@ -18,18 +18,18 @@ from tests.unit.node.groupworld import GroupNodeWorld
 from tests.unit.node.guillotine import GIB, Guillotine, Mortal, Stage, make_group_calls_deadly, staged
 from tests.unit.node.test_restore import restored
 
-from tonnage.api import kinds, names
-from tonnage.api.group_snapshot import group_name
-from tonnage.claims.bind import find
-from tonnage.claims.snapshot_shape import GROUP, SINGLE, SnapshotShape
 from tonnage.csi.driver.driver import id_of
 from tonnage.csi.driver.group_members import member_name
-from tonnage.kube.client import Client
-from tonnage.testing.clock import run_virtual
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim
-from tonnage.testing.wait import Eventually
-from tonnage.testing.wait import eventually as until
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.group_snapshot import group_name
+from tonnage.kubernetes.client.client import Client
+from tonnage.provisioning.claims.bind import find
+from tonnage.provisioning.claims.snapshot_shape import GROUP, SINGLE, SnapshotShape
+from tonnage_box.testing.clock import run_virtual
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim
+from tonnage_box.testing.wait import Eventually
+from tonnage_box.testing.wait import eventually as until
 
 
 async def held(node: FakeNode) -> set[str]:

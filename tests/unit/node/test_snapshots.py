@@ -14,9 +14,10 @@ import pytest
 from tests.unit.node.conftest import AllEvents
 from tests.unit.node.snapshotworld import Counting, SnapshotWorld
 
-from tonnage.api import kinds, names
-from tonnage.api.meta import ObjectMeta
-from tonnage.api.snapshot import (
+from tonnage.base.errors import NotFoundError, PreconditionError, UnavailableError
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.meta import ObjectMeta
+from tonnage.kubernetes.api.snapshot import (
     BEING_DELETED,
     CONTENT_BOUND,
     MANAGED_BY,
@@ -25,17 +26,16 @@ from tonnage.api.snapshot import (
     content_name,
     snapshot_name,
 )
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.errors import NotFoundError, PreconditionError, UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Response
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Response
 from tonnage.node.snapshots.shared import LOOK_EVERY, RETRY_MAX
-from tonnage.pools.base.contract import Snapshot, VolumeOrigin, VolumeRequest
-from tonnage.pools.fake.backend import FEATURES, FakePool
-from tonnage.testing import apiserver
-from tonnage.testing.node import MakeNode
-from tonnage.testing.objects import MakeClaim
-from tonnage.testing.wait import Eventually
+from tonnage.storage.pools.base.contract import Snapshot, VolumeOrigin, VolumeRequest
+from tonnage.storage.pools.fake.backend import FEATURES, FakePool
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing import apiserver
+from tonnage_box.testing.node import MakeNode
+from tonnage_box.testing.objects import MakeClaim
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30

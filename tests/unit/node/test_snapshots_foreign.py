@@ -10,17 +10,17 @@ import pytest
 from tests.unit.node.conftest import agent_config
 from tests.unit.node.snapshotworld import SnapshotWorld
 
-from tonnage.aio.clock import LoopClock
-from tonnage.api import kinds, names
-from tonnage.api.snapshot import SECRET_NAME, SECRET_NAMESPACE, snapshot_name
+from tonnage.base.aio.clock import LoopClock
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import ListedSnapshot, PluginInfo
 from tonnage.csi.errors import Code, CsiError
-from tonnage.kube.client import Client
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.snapshot import SECRET_NAME, SECRET_NAMESPACE, snapshot_name
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.agent import NodeAgent
-from tonnage.testing.objects import MakeClaim
-from tonnage.testing.wait import Eventually
+from tonnage_box.testing.objects import MakeClaim
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 DRIVER = "csi.example.com"

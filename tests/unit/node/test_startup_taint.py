@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tonnage.aio.clock import RealClock
-from tonnage.api import names
-from tonnage.api.core import Node
-from tonnage.api.kinds import CSI_NODES, NODES
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
+from tonnage.base.aio.clock import RealClock
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node
+from tonnage.kubernetes.api.kinds import CSI_NODES, NODES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.startup_taint import StartupTaint
-from tonnage.testing.clock import ManualClock
+from tonnage_box.testing.clock import ManualClock
 
 Settle = Callable[[], Awaitable[None]]
 OTHER = {"key": "example.org/gpu", "value": "yes", "effect": "NoSchedule"}

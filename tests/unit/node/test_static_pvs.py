@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds, names
+from tonnage.base.errors import ApiConflictError, ApiNotFoundError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import ApiConflictError, ApiNotFoundError
 from tonnage.host import mount
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.static.backend import StaticBackend
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakeClass
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds, names
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.static.backend import StaticBackend
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakeClass
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.real
 MI = 1024**2
@@ -67,7 +67,7 @@ async def node(real_folder: Path, disk: Any, make_node: MakeNode) -> Any:
 async def _start(node: FakeNode) -> Any:
     """The agent, which hears of disks that have been cleaned."""
     agent = await node.start_agent()
-    node.driver.on_inline = agent.refresh
+    node.driver.hooks.to = agent
     return agent
 
 
@@ -284,11 +284,11 @@ async def test_a_disk_that_is_mounted_later_is_published_and_one_that_vanishes_i
     agent = await _start(node)
     await eventually(_all(node, "small", "large"))
     path = disk("later", 30 * MI)
-    agent.refresh()
+    agent.capacity_changed()
     await eventually(_all(node, "small", "large", "later"))
     mount.umount(path)
     agent.publication._looked.clear()
-    agent.refresh()
+    agent.capacity_changed()
 
     async def told() -> Any:
         return [t for _, reason, t in await all_events() if reason == "VolumeConditionAbnormal"]

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 from tests.unit.conftest import Running
 
-from tonnage.api import kinds, names
-from tonnage.api.quantity import to_bytes
-from tonnage.box.controllers.ephemeral import EphemeralController
-from tonnage.box.controllers.garbage_collector import GarbageCollector
-from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
-from tonnage.box.controllers.pv_binder.controller import Binder
-from tonnage.errors import ApiConflictError, ApiNotFoundError, UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.kube.transport import Request, Response, Transport
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakePod
+from tonnage.base.errors import ApiConflictError, ApiNotFoundError, UnavailableError
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.transport import Request, Response, Transport
+from tonnage_box.controllers.ephemeral import EphemeralController
+from tonnage_box.controllers.garbage_collector import GarbageCollector
+from tonnage_box.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage_box.controllers.pv_binder.controller import Binder
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakePod
 
 pytestmark = pytest.mark.virtual_time
 NODES, ROOM = 4, "100Gi"

@@ -10,10 +10,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from tonnage.observe import trace
-from tonnage.testing.node import MakeNode
-from tonnage.testing.objects import MakePod
-from tonnage.testing.wait import Eventually
+from tonnage.base.observe import trace
+from tonnage_box.testing.node import MakeNode
+from tonnage_box.testing.objects import MakePod
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 CREATE = "csi.v1.Controller/CreateVolume"
@@ -66,9 +66,9 @@ async def test_a_claim_is_one_trace(
 async def test_a_failure_is_seen(
     make_node: MakeNode, scratch_pod: MakePod, eventually: Eventually, exporter: InMemorySpanExporter
 ) -> None:
-    from tonnage.errors import HostError
-    from tonnage.pools.base.contract import PoolVolume, VolumeRequest
-    from tonnage.pools.fake.backend import FakePool
+    from tonnage.base.errors import HostError
+    from tonnage.storage.pools.base.contract import PoolVolume, VolumeRequest
+    from tonnage.storage.pools.fake.backend import FakePool
 
     class Broken(FakePool):
         async def create(self, request: VolumeRequest) -> PoolVolume:

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import kinds, names
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request, Response, Transport
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request, Response, Transport
 from tonnage.node.watch_scope import LOOK_EVERY
-from tonnage.testing.node import FakeNode
-from tonnage.testing.wait import Eventually
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing.node import FakeNode
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 Make = Callable[..., Awaitable[Any]]

@@ -10,19 +10,19 @@ from typing import Any
 from tests.unit.controller.contexts import context
 from tests.unit.node.fakekube import FakeKube, Killed
 
-from tonnage.api import kinds, names
-from tonnage.api.quantity import from_bytes, to_bytes
-from tonnage.api.selectors import from_label_selector
-from tonnage.api.storage import StorageClass
-from tonnage.capacity import tier
-from tonnage.capacity.ledger import Ledger
-from tonnage.claims.node_scope import DriverInfo, DriverSet
+from tonnage.base.errors import ApiError
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
 from tonnage.csi.client import types
-from tonnage.errors import ApiError
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.quantity import from_bytes, to_bytes
+from tonnage.kubernetes.api.selectors import from_label_selector
+from tonnage.kubernetes.api.storage import StorageClass
 from tonnage.node.capacity.publisher import CapacityPublisher
 from tonnage.node.config.agent import AgentConfig
+from tonnage.provisioning.capacity import tier
+from tonnage.provisioning.capacity.ledger import Ledger
+from tonnage.provisioning.claims.node_scope import DriverInfo, DriverSet
 
 SYSTEM, CLASS = names.SYSTEM_NAMESPACE, "late"
 GIB = 1 << 30

@@ -11,18 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.aio.clock import RealClock
-from tonnage.api import core, kinds, names, storage
-from tonnage.api.kinds import Kind
-from tonnage.api.pods import Pod
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.errors import UnavailableError
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.kube.transport import Request, Response, Transport
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import UnavailableError
+from tonnage.kubernetes.api import core, kinds, names, storage
+from tonnage.kubernetes.api.kinds import Kind
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.transport import Request, Response, Transport
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
@@ -30,6 +28,8 @@ from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 from tonnage.scheduler.scheduler import Scheduler
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
 
 _LIMIT = 60.0
 CLASS = "late"

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import names
-from tonnage.api.meta import Condition
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.meta import Condition
 from tonnage.scheduler.explain import Explanation, explain
 from tonnage.scheduler.framework.plugin import SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api.policy import NEVER
+from tonnage.kubernetes.api.policy import NEVER
 from tonnage.scheduler.explain import explain
 
 

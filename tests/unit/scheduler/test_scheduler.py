@@ -14,13 +14,23 @@ from typing import Any
 import pytest
 
 import tonnage.scheduler
-from tonnage.aio.clock import RealClock
-from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, EVENTS, NAMESPACES, NODES, PODS, STORAGE_CLASSES, VOLUMES
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.observe import metrics
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.observe import metrics
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import (
+    CAPACITIES,
+    CLAIMS,
+    CSI_DRIVERS,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    STORAGE_CLASSES,
+    VOLUMES,
+)
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.scheduler.scheduler import Scheduler
 
 Eventually = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]

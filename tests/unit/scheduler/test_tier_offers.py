@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import kinds, names
+from tonnage.kubernetes.api import kinds, names
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.shortfalls import ShortfallSearch
 

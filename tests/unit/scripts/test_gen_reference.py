@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from scripts import gen_reference
 
-from tonnage.observe.metrics import REGISTRY
+from tonnage.base.observe.metrics import REGISTRY
 
 
 @pytest.fixture
@@ -55,17 +55,22 @@ def test_the_states_are_those_of_the_code() -> None:
 
 def test_folders_are_rows_in_the_order_of_the_layers(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
-        '[[tool.importlinter.contracts]]\ntype = "layers"\nlayers = ["tonnage.cli", "tonnage.pools | tonnage.kube", "tonnage.errors"]\n'
+        '[[tool.importlinter.contracts]]\ntype = "layers"\nlayers = ["tonnage.tools", "tonnage.storage.pools | tonnage.csi"]\n'
     )
-    for name, text in {"pools": "Pools.", "pools/image": "Image\npool.", "kube": "Client.", "cli": "Verbs."}.items():
-        folder = tmp_path / "src" / "tonnage" / name
+    for name, text in {
+        "tonnage/storage/pools": "Pools.",
+        "tonnage/storage/pools/image": "Image\npool.",
+        "tonnage/csi": "Driver.",
+        "tonnage/tools": "Verbs.",
+        "tonnage_box": "Box.",
+    }.items():
+        folder = tmp_path / "src" / name
         folder.mkdir(parents=True)
         (folder / "__init__.py").write_text(f'"""{text}"""\n')
-    (tmp_path / "src" / "tonnage" / "errors.py").write_text('"""Errors."""\n')
     (tmp_path / "docs").mkdir()
     head = "| folder | what it does, who calls it, what it may touch |\n| --- | --- |\n"
     (tmp_path / "docs" / "architecture.md").write_text(f"# A\n\n{head}| `old` | Old. |\n\nrest\n")
-    rows = "| `cli` | Verbs. |\n| `pools` | Pools. |\n| `pools/image` | Image pool. |\n| `kube` | Client. |\n| `errors.py` | Errors. |\n"
+    rows = "| `tonnage_box` | Box. |\n| `tools` | Verbs. |\n| `storage/pools` | Pools. |\n| `storage/pools/image` | Image pool. |\n| `csi` | Driver. |\n"
     assert gen_reference.folders(tmp_path) == f"# A\n\n{head}{rows}\nrest\n"
 
 

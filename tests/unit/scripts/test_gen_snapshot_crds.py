@@ -10,9 +10,9 @@ from tests.unit.box.apiserver.conftest import Api
 from tests.unit.box.apiserver.conftest import api as api
 from tests.yaml_texts import read_all
 
-from tonnage.api.kinds import DEFINITIONS
-from tonnage.box.apiserver.validation import snapshot as rules
-from tonnage.cli.main import main
+from tonnage.kubernetes.api.kinds import DEFINITIONS
+from tonnage.tools.cli.main import main
+from tonnage_box.apiserver.validation import snapshot as rules
 
 MESSAGES = [
     rules.ONE_SOURCE, rules.ONE_HANDLE, rules.NO_EMPTY_CLASS, rules.WHOLE_REF, rules.required_once_set(rules.MODE),

@@ -1,4 +1,4 @@
-{{- /* What the templates beside this ask for. They are made of src/tonnage/deploy by scripts/gen_chart.py. */ -}}
+{{- /* What the templates beside this ask for. They are made of src/tonnage/tools/ops/install/templates by scripts/gen_chart.py. */ -}}
 
 {{- define "tonnage.labels" -}}
 app.kubernetes.io/name: tonnage

@@ -20,14 +20,10 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import ref
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import rfc3339
-from tonnage.api.core import PersistentVolume, SecretReference
-from tonnage.api.kinds import ATTACHMENTS, CSI_NODES, VOLUMES, Kind
-from tonnage.api.meta import KubeObject
-from tonnage.api.storage import CSINode, VolumeAttachment
-from tonnage.claims.bind import change
-from tonnage.claims.provisioning import SecretRef, read_secret
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.aio.clock import rfc3339
+from tonnage.base.errors import ApiError, ApiNotFoundError, PreconditionError, TonnageError
+from tonnage.base.observe import metrics
 from tonnage.controller.attach.decision import (
     NODE_ID,
     AttachmentFacts,
@@ -41,11 +37,15 @@ from tonnage.controller.attach.drivers import AttachingDriver, AttachingDrivers
 from tonnage.controller.config import LoopContext
 from tonnage.csi.client import types
 from tonnage.csi.errors import CsiError
-from tonnage.errors import ApiError, ApiNotFoundError, PreconditionError, TonnageError
-from tonnage.kube.client import Client
-from tonnage.kube.controller import Reconciler, on_difference
-from tonnage.kube.object_write import patch_object
-from tonnage.observe import metrics
+from tonnage.kubernetes.api.core import PersistentVolume, SecretReference
+from tonnage.kubernetes.api.kinds import ATTACHMENTS, CSI_NODES, VOLUMES, Kind
+from tonnage.kubernetes.api.meta import KubeObject
+from tonnage.kubernetes.api.storage import CSINode, VolumeAttachment
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.controller import Reconciler, on_difference
+from tonnage.kubernetes.client.object_write import patch_object
+from tonnage.provisioning.claims.bind import change
+from tonnage.provisioning.claims.provisioning import SecretRef, read_secret
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)

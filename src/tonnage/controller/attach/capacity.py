@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume
-from tonnage.api.kinds import CAPACITIES, CSI_DRIVERS, STORAGE_CLASSES, VOLUMES
-from tonnage.api.meta import OwnerReference, to_builtins
-from tonnage.api.quantity import from_bytes
-from tonnage.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
-from tonnage.capacity.object import numbers, object_name, reason
-from tonnage.claims.provisioning import capacity_parameters
 from tonnage.controller.attach.drivers import AttachingDriver, AttachingDrivers
 from tonnage.controller.config import LoopContext
 from tonnage.csi.client import types
 from tonnage.csi.client.types import GetCapacityResult
 from tonnage.csi.errors import CsiError
-from tonnage.kube.controller import Reconciler, on_difference
-from tonnage.kube.object_write import delete_object, patch_object
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume
+from tonnage.kubernetes.api.kinds import CAPACITIES, CSI_DRIVERS, STORAGE_CLASSES, VOLUMES
+from tonnage.kubernetes.api.meta import OwnerReference, to_builtins
+from tonnage.kubernetes.api.quantity import from_bytes
+from tonnage.kubernetes.api.storage import CSIDriver, CSIStorageCapacity, StorageClass
+from tonnage.kubernetes.client.controller import Reconciler, on_difference
+from tonnage.kubernetes.client.object_write import delete_object, patch_object
+from tonnage.provisioning.capacity.object import numbers, object_name, reason
+from tonnage.provisioning.claims.provisioning import capacity_parameters
 
 POLL = 60.0
 """Seconds between two GetCapacity calls for a class that nothing has changed."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 
-from tonnage.aio.clock import Clock
-from tonnage.api.storage import VolumeAttachment
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import TonnageError
 from tonnage.controller.attach.attacher import Attacher
 from tonnage.controller.attach.decision import NODE_ID
 from tonnage.controller.attach.drivers import AttachingDriver, AttachingDrivers
 from tonnage.csi.client import types
-from tonnage.errors import TonnageError
+from tonnage.kubernetes.api.storage import VolumeAttachment
 
 log = logging.getLogger(__name__)
 EVERY = 60.0

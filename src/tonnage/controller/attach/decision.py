@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tonnage.api.core import CSIPersistentVolumeSource, PersistentVolume, SecretReference
-from tonnage.api.storage import VolumeAttachment
 from tonnage.controller.attach.drivers import AttachingDriver
 from tonnage.csi.client import types
+from tonnage.kubernetes.api.core import CSIPersistentVolumeSource, PersistentVolume, SecretReference
+from tonnage.kubernetes.api.storage import VolumeAttachment
 
 NODE_ID = "csi.alpha.kubernetes.io/node-id"
 """Annotation of a VolumeAttachment: the driver's name of the node, as the volume was attached."""

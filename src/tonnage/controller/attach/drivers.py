@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock
-from tonnage.api import names
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import InvalidError, TonnageError, UnavailableError
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
-from tonnage.errors import InvalidError, TonnageError, UnavailableError
+from tonnage.kubernetes.api import names
 
 log = logging.getLogger(__name__)
 RETRY_START, RETRY_MAX = 0.05, 10.0

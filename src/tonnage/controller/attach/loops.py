@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from tonnage.aio.tasks import supervise
+from tonnage.base.aio.tasks import supervise
 from tonnage.controller.attach.attacher import Attacher
 from tonnage.controller.attach.capacity import SharedCapacity
 from tonnage.controller.attach.comparison import AttachmentComparison
 from tonnage.controller.attach.drivers import AttachEndpoint, AttachingDrivers
 from tonnage.controller.config import LoopContext
-from tonnage.kube.leader_process import LeaderLoop
+from tonnage.kubernetes.client.leader_process import LeaderLoop
 
 
 class AttachLoops:

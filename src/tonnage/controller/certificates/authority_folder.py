@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.errors import InvalidError, UnavailableError, host_errors
-from tonnage.inline.cert.authority import CertificateAuthority, read_authority
+from tonnage.base.errors import InvalidError, UnavailableError, host_errors
+from tonnage.csi.inline.cert.authority import CertificateAuthority, read_authority
 
 
 @dataclass(frozen=True)

@@ -18,22 +18,22 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_der_public_key
 
-from tonnage.aio.clock import rfc3339
-from tonnage.api.certificate import PodCertificateRequest, PodCertificateRequestSpec
-from tonnage.api.decode import convert
-from tonnage.api.kinds import POD_CERTIFICATE_REQUESTS, PODS
-from tonnage.api.pods import Pod, PodCertificateProjection
+from tonnage.base.aio.clock import rfc3339
+from tonnage.base.errors import ApiNotFoundError, InvalidError, UnavailableError
 from tonnage.controller.config import LoopContext, SigningConfig
-from tonnage.errors import ApiNotFoundError, InvalidError, UnavailableError
-from tonnage.inline.cert.attributes import DRIVER, OURS
-from tonnage.inline.cert.authority import PodKey, is_pod_key, read_certificates
-from tonnage.inline.cert.issuers.base import split_roots
-from tonnage.inline.cert.issuers.remote import SIGNER_DOMAIN
-from tonnage.inline.cert.policy import NamePolicy, check_policy
-from tonnage.inline.cert.variables import inline_pod
-from tonnage.inline.cert.wanted import WantedCertificate, wanted_certificate
-from tonnage.kube.controller import Reconciler
-from tonnage.kube.object_write import patch_object
+from tonnage.csi.inline.cert.attributes import DRIVER, OURS
+from tonnage.csi.inline.cert.authority import PodKey, is_pod_key, read_certificates
+from tonnage.csi.inline.cert.issuers.base import split_roots
+from tonnage.csi.inline.cert.issuers.remote import SIGNER_DOMAIN
+from tonnage.csi.inline.cert.policy import NamePolicy, check_policy
+from tonnage.csi.inline.cert.variables import inline_pod
+from tonnage.csi.inline.cert.wanted import WantedCertificate, wanted_certificate
+from tonnage.kubernetes.api.certificate import PodCertificateRequest, PodCertificateRequestSpec
+from tonnage.kubernetes.api.decode import convert
+from tonnage.kubernetes.api.kinds import POD_CERTIFICATE_REQUESTS, PODS
+from tonnage.kubernetes.api.pods import Pod, PodCertificateProjection
+from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.kubernetes.client.object_write import patch_object
 
 FINAL = frozenset({"Issued", "Denied", "Failed"})
 NOT_ALLOWED, BAD_KEY, BAD_ANNOTATIONS = "NotAllowed", "UnsupportedKeyType", "InvalidUnverifiedUserAnnotations"

@@ -6,12 +6,12 @@ Watched: both kinds of objects, so that a changed one is repaired; the server ne
 
 from __future__ import annotations
 
-from tonnage.api.certificate import ClusterTrustBundle
-from tonnage.api.kinds import CONFIG_MAPS, TRUST_BUNDLES
 from tonnage.controller.config import LoopContext
-from tonnage.inline.cert.issuers.remote import ROOTS, SIGNER_DOMAIN
-from tonnage.kube.controller import Reconciler, on_difference
-from tonnage.kube.object_write import patch_object
+from tonnage.csi.inline.cert.issuers.remote import ROOTS, SIGNER_DOMAIN
+from tonnage.kubernetes.api.certificate import ClusterTrustBundle
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS, TRUST_BUNDLES
+from tonnage.kubernetes.client.controller import Reconciler, on_difference
+from tonnage.kubernetes.client.object_write import patch_object
 
 EVERY = 60.0
 """Seconds between looks at the mounted Secrets; the kubelet needs about as long to change them."""

@@ -15,21 +15,21 @@ from typing import Any
 
 import msgspec
 
-from tonnage.aio.clock import rfc3339
-from tonnage.api import names
-from tonnage.api.certificate import CertificateSigningRequest
-from tonnage.api.kinds import PODS, SIGNING_REQUESTS
-from tonnage.api.pods import CSIVolumeSource, Pod
+from tonnage.base.aio.clock import rfc3339
+from tonnage.base.errors import ApiNotFoundError, InvalidError, UnavailableError
 from tonnage.controller.config import LoopContext
-from tonnage.errors import ApiNotFoundError, InvalidError, UnavailableError
-from tonnage.inline.cert.attributes import DIALECTS, PKCS12_PASSWORD
-from tonnage.inline.cert.authority import public_key_of, read_request
-from tonnage.inline.cert.issuers.remote import POD_NAME, POD_NAMESPACE, POD_UID, SIGNER_DOMAIN
-from tonnage.inline.cert.policy import NamePolicy, check_policy
-from tonnage.inline.cert.variables import inline_pod
-from tonnage.inline.cert.wanted import WantedCertificate, difference, wanted_certificate
-from tonnage.kube.controller import Reconciler
-from tonnage.kube.object_write import patch_object
+from tonnage.csi.inline.cert.attributes import DIALECTS, PKCS12_PASSWORD
+from tonnage.csi.inline.cert.authority import public_key_of, read_request
+from tonnage.csi.inline.cert.issuers.remote import POD_NAME, POD_NAMESPACE, POD_UID, SIGNER_DOMAIN
+from tonnage.csi.inline.cert.policy import NamePolicy, check_policy
+from tonnage.csi.inline.cert.variables import inline_pod
+from tonnage.csi.inline.cert.wanted import WantedCertificate, difference, wanted_certificate
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.certificate import CertificateSigningRequest
+from tonnage.kubernetes.api.kinds import PODS, SIGNING_REQUESTS
+from tonnage.kubernetes.api.pods import CSIVolumeSource, Pod
+from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.kubernetes.client.object_write import patch_object
 
 NODE_NAME = "authentication.kubernetes.io/node-name"
 _FINAL = ("Denied", "Failed")

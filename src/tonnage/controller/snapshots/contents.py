@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any, Generic
 
-from tonnage.claims.snapshot_shape import C, K, S, SnapshotShape
+from tonnage.base.errors import ApiAlreadyExistsError, ApiConflictError, ApiError, TonnageError, UnavailableError
 from tonnage.controller.snapshots.reports import Reports
-from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiError, TonnageError, UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.object_write import delete_object, patch_object
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.object_write import delete_object, patch_object
+from tonnage.provisioning.claims.snapshot_shape import C, K, S, SnapshotShape
 
 log = logging.getLogger(__name__)
 

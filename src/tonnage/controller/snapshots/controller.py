@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tonnage.api.group_snapshot import VolumeGroupSnapshot, group_of
-from tonnage.api.kinds import GROUP_SNAPSHOTS
-from tonnage.api.snapshot import VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent
-from tonnage.claims.bind import find
-from tonnage.claims.snapshot_shape import SINGLE, SnapshotSource
 from tonnage.controller.config import LoopContext
 from tonnage.controller.snapshots.loop import SnapshotLoop
 from tonnage.controller.snapshots.members import MEMBERS, members
 from tonnage.controller.snapshots.sources import node_of
-from tonnage.kube.controller import on_difference
+from tonnage.kubernetes.api.group_snapshot import VolumeGroupSnapshot, group_of
+from tonnage.kubernetes.api.kinds import GROUP_SNAPSHOTS
+from tonnage.kubernetes.api.snapshot import VolumeSnapshot, VolumeSnapshotClass, VolumeSnapshotContent
+from tonnage.kubernetes.client.controller import on_difference
+from tonnage.provisioning.claims.bind import find
+from tonnage.provisioning.claims.snapshot_shape import SINGLE, SnapshotSource
 
 
 class SnapshotController(SnapshotLoop[VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotClass]):

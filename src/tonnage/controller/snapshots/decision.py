@@ -13,15 +13,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
-from tonnage.api import names
-from tonnage.api.meta import ObjectMeta
-from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshot
-from tonnage.claims.snapshot_shape import SINGLE, C, K, S, SnapshotShape, SnapshotSource
+from tonnage.base.errors import InvalidError
 from tonnage.controller.snapshots.members import MemberFacts, is_complete
 from tonnage.controller.snapshots.sources import default_class, driver_of, secret_of
 from tonnage.controller.snapshots.stages import STAGES, SnapshotEvent, SnapshotStage
-from tonnage.errors import InvalidError
-from tonnage.kube.object_write import has_fields
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.meta import ObjectMeta
+from tonnage.kubernetes.api.snapshot import MANAGED_BY, VolumeSnapshot
+from tonnage.kubernetes.client.object_write import has_fields
+from tonnage.provisioning.claims.snapshot_shape import SINGLE, C, K, S, SnapshotShape, SnapshotSource
 
 PENDING = "SnapshotDeletePending"
 MAX_MEMBERS = 100

@@ -10,23 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.group_snapshot import (
-    VolumeGroupSnapshot,
-    VolumeGroupSnapshotClass,
-    VolumeGroupSnapshotContent,
-    VolumeSnapshotInfo,
-    group_of,
-    has_member_name,
-    is_member_content,
-    member_names,
-)
-from tonnage.api.kinds import CLAIMS, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
-from tonnage.api.meta import LabelSelector
-from tonnage.api.selectors import from_label_selector
-from tonnage.api.snapshot import VolumeSnapshot, VolumeSnapshotContent
-from tonnage.claims.bind import find
-from tonnage.claims.snapshot_shape import GROUP, SnapshotSource
+from tonnage.base.errors import ApiAlreadyExistsError, InvalidError, UnavailableError
 from tonnage.controller.config import LoopContext
 from tonnage.controller.snapshots.loop import SnapshotLoop
 from tonnage.controller.snapshots.members import (
@@ -39,9 +23,25 @@ from tonnage.controller.snapshots.members import (
     members,
 )
 from tonnage.controller.snapshots.sources import node_of
-from tonnage.errors import ApiAlreadyExistsError, InvalidError, UnavailableError
-from tonnage.kube.controller import on_difference
-from tonnage.kube.object_write import write_status
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.group_snapshot import (
+    VolumeGroupSnapshot,
+    VolumeGroupSnapshotClass,
+    VolumeGroupSnapshotContent,
+    VolumeSnapshotInfo,
+    group_of,
+    has_member_name,
+    is_member_content,
+    member_names,
+)
+from tonnage.kubernetes.api.kinds import CLAIMS, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
+from tonnage.kubernetes.api.meta import LabelSelector
+from tonnage.kubernetes.api.selectors import from_label_selector
+from tonnage.kubernetes.api.snapshot import VolumeSnapshot, VolumeSnapshotContent
+from tonnage.kubernetes.client.controller import on_difference
+from tonnage.kubernetes.client.object_write import write_status
+from tonnage.provisioning.claims.bind import find
+from tonnage.provisioning.claims.snapshot_shape import GROUP, SnapshotSource
 
 log = logging.getLogger(__name__)
 _BY_HANDLE = "group snapshots: volumes by driver and handle"

@@ -13,13 +13,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Generic
 
-from tonnage.aio.backoff import Backoff
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import SNAPSHOTS
-from tonnage.api.origin import is_restore, reference
-from tonnage.api.snapshot import PROVISIONER_SOURCE, VolumeSnapshot
-from tonnage.claims.bind import change, find
-from tonnage.claims.snapshot_shape import C, K, S, SnapshotShape, SnapshotSource
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.errors import ApiConflictError, ApiNotFoundError
 from tonnage.controller.config import LoopContext
 from tonnage.controller.snapshots.contents import ContentWriter
 from tonnage.controller.snapshots.decision import (
@@ -40,11 +35,16 @@ from tonnage.controller.snapshots.decision import (
 )
 from tonnage.controller.snapshots.members import MemberFacts
 from tonnage.controller.snapshots.reports import Reports
-from tonnage.errors import ApiConflictError, ApiNotFoundError
-from tonnage.kube.cache import Cache
-from tonnage.kube.controller import Reconciler, on_add, on_difference, settle
-from tonnage.kube.indexes import claimed, claims, volumes
-from tonnage.kube.object_write import delete_object, patch_object, write_status
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import SNAPSHOTS
+from tonnage.kubernetes.api.origin import is_restore, reference
+from tonnage.kubernetes.api.snapshot import PROVISIONER_SOURCE, VolumeSnapshot
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.kubernetes.client.controller import Reconciler, on_add, on_difference, settle
+from tonnage.kubernetes.client.indexes import claimed, claims, volumes
+from tonnage.kubernetes.client.object_write import delete_object, patch_object, write_status
+from tonnage.provisioning.claims.bind import change, find
+from tonnage.provisioning.claims.snapshot_shape import C, K, S, SnapshotShape, SnapshotSource
 
 log = logging.getLogger(__name__)
 RETRY_START, RETRY_MAX = 0.05, 300.0

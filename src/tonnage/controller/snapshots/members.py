@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tonnage.api.core import PersistentVolume
-from tonnage.api.group_snapshot import (
+from tonnage.kubernetes.api.core import PersistentVolume
+from tonnage.kubernetes.api.group_snapshot import (
     GROUP_HANDLE,
     IN_GROUP,
     VolumeGroupSnapshot,
@@ -16,8 +16,8 @@ from tonnage.api.group_snapshot import (
     group_of,
     member_names,
 )
-from tonnage.api.kinds import GROUP_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOTS
-from tonnage.api.snapshot import (
+from tonnage.kubernetes.api.kinds import GROUP_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOTS
+from tonnage.kubernetes.api.snapshot import (
     AS_SOURCE,
     BOUND,
     CONTENT_BOUND,
@@ -25,7 +25,7 @@ from tonnage.api.snapshot import (
     VolumeSnapshot,
     VolumeSnapshotContent,
 )
-from tonnage.kube.object_write import has_fields
+from tonnage.kubernetes.client.object_write import has_fields
 
 MEMBERS = "snapshots: members by uid of their group"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Generic
 
-from tonnage.aio.clock import rfc3339
-from tonnage.api.kinds import Kind
-from tonnage.claims.snapshot_shape import S
-from tonnage.claims.timers import Waits
+from tonnage.base.aio.clock import rfc3339
 from tonnage.controller.config import LoopContext
-from tonnage.kube.client import refer
-from tonnage.kube.object_write import write_status
+from tonnage.kubernetes.api.kinds import Kind
+from tonnage.kubernetes.client.client import refer
+from tonnage.kubernetes.client.object_write import write_status
+from tonnage.provisioning.claims.snapshot_shape import S
+from tonnage.provisioning.claims.timers import Waits
 
 
 class Reports(Generic[S]):

@@ -11,15 +11,15 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from tonnage.aio.clock import time_of
-from tonnage.api.core import Lease
-from tonnage.api.kinds import LEASES, SNAPSHOT_CONTENTS, SNAPSHOTS
-from tonnage.claims.bind import find
+from tonnage.base.aio.clock import time_of
+from tonnage.base.errors import ApiError, TonnageError
 from tonnage.controller.config import LoopContext
 from tonnage.controller.snapshots.controller import SnapshotController
 from tonnage.controller.snapshots.group_controller import GroupSnapshotController
-from tonnage.errors import ApiError, TonnageError
-from tonnage.kube.leader_process import LeaderLoop
+from tonnage.kubernetes.api.core import Lease
+from tonnage.kubernetes.api.kinds import LEASES, SNAPSHOT_CONTENTS, SNAPSHOTS
+from tonnage.kubernetes.client.leader_process import LeaderLoop
+from tonnage.provisioning.claims.bind import find
 
 log = logging.getLogger(__name__)
 LEASE, LEASE_NAMESPACE = "snapshot-controller-leader", "kube-system"

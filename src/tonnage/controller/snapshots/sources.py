@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import NODES
-from tonnage.api.selectors import node_matcher
-from tonnage.claims.snapshot_shape import K
+from tonnage.base.errors import InvalidError
 from tonnage.controller.config import node_label_of
-from tonnage.errors import InvalidError
-from tonnage.kube.client import Client
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import NODES
+from tonnage.kubernetes.api.selectors import node_matcher
+from tonnage.kubernetes.client.client import Client
+from tonnage.provisioning.claims.snapshot_shape import K
 
 
 def driver_of(claim: PersistentVolumeClaim, volume: PersistentVolume | None, snapshot: str) -> str:

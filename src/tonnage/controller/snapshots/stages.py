@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from tonnage.transitions import Transition, TransitionTable
+from tonnage.base.transitions import Transition, TransitionTable
 
 
 class SnapshotStage(Enum):

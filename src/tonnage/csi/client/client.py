@@ -15,14 +15,14 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack
 from grpclib.client import UnaryUnaryMethod
 from prometheus_client import Histogram
 
+from tonnage.base.observe import trace
+from tonnage.base.observe.metrics import CSI_OPERATIONS
 from tonnage.csi._proto import csi_grpc, csi_pb2, inventory_grpc, inventory_pb2
 from tonnage.csi.client import convert, types
 from tonnage.csi.client.convert import volume_capability
 from tonnage.csi.errors import Code, CsiError, label_of
 from tonnage.csi.server import request_text
 from tonnage.csi.server.connection import GrpcConnection
-from tonnage.observe import trace
-from tonnage.observe.metrics import CSI_OPERATIONS
 
 Answer = TypeVar("Answer")
 

@@ -12,12 +12,12 @@ from typing import TypeVar, cast
 from google.protobuf.message import Message
 from grpclib.client import UnaryUnaryMethod
 
+from tonnage.base.observe import trace
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import services
 from tonnage.csi.server.connection import GrpcConnection
 from tonnage.csi.server.dispatch import Calls
-from tonnage.observe import trace
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")

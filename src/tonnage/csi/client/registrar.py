@@ -10,12 +10,12 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock
-from tonnage.api import names
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import InvalidError, PreconditionError, TonnageError, UnavailableError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.driver.registration import Registration
-from tonnage.errors import InvalidError, PreconditionError, TonnageError, UnavailableError
+from tonnage.kubernetes.api import names
 
 log = logging.getLogger(__name__)
 _PATIENCE = 5.0

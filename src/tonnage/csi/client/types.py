@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 
 Topology = Mapping[str, str]
 

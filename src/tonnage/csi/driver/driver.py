@@ -8,26 +8,27 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from google.protobuf.message import Message
 
 from tonnage import __version__
-from tonnage.aio.clock import Clock, RealClock, rfc3339
-from tonnage.api import names
-from tonnage.content.access import ContentAccess
-from tonnage.content.hosts import FetchPolicy
+from tonnage.base.aio.clock import Clock, RealClock, rfc3339
+from tonnage.base.errors import InvalidError, NotFoundError, TonnageError, UnavailableError
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.filling import Fillings
+from tonnage.csi.driver.hooks import Hooks, NoHooks
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.driver.pool_opener import Openings
 from tonnage.csi.driver.reclaimed import Reclaimed
 from tonnage.csi.server.inflight import InFlight
-from tonnage.errors import InvalidError, NotFoundError, TonnageError, UnavailableError
-from tonnage.pools.base.contract import MAX_NAME, PoolVolume, VolumeCondition, check_name, is_inline
-from tonnage.pools.core.pool import Pool
+from tonnage.kubernetes.api import names
+from tonnage.storage.content.access import ContentAccess
+from tonnage.storage.content.hosts import FetchPolicy
+from tonnage.storage.pools.base.contract import MAX_NAME, PoolVolume, VolumeCondition, check_name, is_inline
+from tonnage.storage.pools.core.pool import Pool
 
 OWNER_DRIVER = "driver"
 OWNER_NAME = "name"
@@ -53,13 +54,6 @@ OWNER_KEYS = frozenset(
 )
 """Parameters that are stored in the owner record and returned in the volume's context."""
 
-Unfit = Callable[[Mapping[str, str], str], None]
-"""Called with the context of a publish call, which names the pod, and why its inline volume does not fit."""
-
-
-async def nobody_asks(_: str) -> None:
-    """Let any volume be staged: the driver runs without an agent."""
-
 
 @dataclass(frozen=True)
 class Driver:
@@ -70,7 +64,8 @@ class Driver:
     paths (the kubelet's), anywhere when there is none. sources: allowed directories for populating volumes. fetch:
     hosts that content may be fetched from. image_stores: where images are looked up, in this order. fillings,
     in_flight, throttle: shared by drivers over the same pools. openings: opens the pools, and retries failed ones; None
-    where they are known to be open. Raises InvalidError when the configuration is inconsistent.
+    where they are known to be open. hooks: of the agent over these pools. Raises InvalidError when the configuration is
+    inconsistent.
     """
 
     node_id: str
@@ -90,14 +85,7 @@ class Driver:
     throttle: Throttle = field(default_factory=Throttle)
     openings: Openings | None = None
     clock: Clock = field(default_factory=RealClock)
-    on_inline: Callable[[], None] = lambda: None
-    """Called after an inline volume is created or deleted: no CSI call reports the changed capacity to a controller."""
-    on_unfit: Unfit = lambda context, why: None
-    """Called when a pod's inline volume does not fit."""
-    before_stage: Callable[[str], Awaitable[None]] = nobody_asks
-    """Called with the id of a volume before it is staged; an error that it raises fails the call."""
-    on_unstaged: Callable[[str], None] = lambda vid: None
-    """Called with the id of a volume that was unstaged: its pods may have finished."""
+    hooks: Hooks = field(default_factory=NoHooks)
 
     def __post_init__(self) -> None:
         if not self.pools:

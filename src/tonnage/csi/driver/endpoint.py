@@ -26,7 +26,7 @@ def services(driver: Driver) -> list[Service]:
         "GroupController": GroupControllerService(driver),
         "Node": NodeService(driver),
     }
-    before = driver.openings.again if driver.openings is not None else None
+    before = driver.openings.retry_open if driver.openings is not None else None
     found = [Service(desc, offered.get(name), key=lock_key, before=before) for name, desc in described.items()]
     ours = [part.service(driver, key=lock_key, before=before) for part in (reclaim, trash)]
     return [*found, inventory.service(driver.pools), *ours]

@@ -16,15 +16,22 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tonnage.content.access import ContentAccess, Progress, StoppedError, is_final
-from tonnage.content.spec import ContentSpec, encode, form_of
-from tonnage.errors import AlreadyExistsError, BusyError, InvalidError, PreconditionError, TonnageError, host_errors
+from tonnage.base.errors import (
+    AlreadyExistsError,
+    BusyError,
+    InvalidError,
+    PreconditionError,
+    TonnageError,
+    host_errors,
+)
+from tonnage.base.observe import metrics
 from tonnage.host import mount, nofollow
-from tonnage.observe import metrics
-from tonnage.pools.base.contract import PoolVolume
-from tonnage.pools.base.record import CONTENT, FILLED, FILLING
-from tonnage.pools.base.threads import Threads
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.content.access import ContentAccess, Progress, StoppedError, is_final
+from tonnage.storage.content.spec import ContentSpec, encode, form_of
+from tonnage.storage.pools.base.contract import PoolVolume
+from tonnage.storage.pools.base.record import CONTENT, FILLED, FILLING
+from tonnage.storage.pools.base.threads import Threads
+from tonnage.storage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 FOLDER = "filling"
@@ -229,7 +236,7 @@ def _real(place: Path) -> Path:
 
 def _fill(filling: Filling, place: Path, progress: Progress) -> None:
     """Fill a staged volume, in a thread."""
-    from tonnage.content.fill import Target, fill  # most drivers never fill one
+    from tonnage.storage.content.fill import Target, fill  # most drivers never fill one
 
     work = place.with_name(place.name + _IMAGE)
     with nofollow.opened(place, os.O_RDONLY | os.O_DIRECTORY) as root:

@@ -11,10 +11,10 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tonnage.base.errors import UnavailableError
 from tonnage.csi.driver.driver import MAX_VOLUME, OWNER_DRIVER, Driver, id_of, safe_name
-from tonnage.errors import UnavailableError
-from tonnage.pools.base.contract import Snapshot
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.base.contract import Snapshot
+from tonnage.storage.pools.core.pool import Pool
 
 GROUP = "group"
 SOURCES = "groupSources"

@@ -12,12 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tonnage.api import names, quantity
-from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver.driver import Driver, inline_name, named
-from tonnage.csi.driver.parameters import Selection, Use, choose_fstype, select
-from tonnage.csi.driver.paths import check_parent
-from tonnage.errors import (
+from tonnage.base.errors import (
     AlreadyExistsError,
     ExhaustedError,
     InvalidError,
@@ -26,9 +21,14 @@ from tonnage.errors import (
     UnavailableError,
     host_errors,
 )
-from tonnage.pools.base.contract import INLINE, PoolVolume, VolumeRequest, is_inline
-from tonnage.pools.base.parameters import SOURCE
-from tonnage.pools.core.pool import Pool
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver.driver import Driver, inline_name, named
+from tonnage.csi.driver.parameters import Selection, Use, choose_fstype, select
+from tonnage.csi.driver.paths import check_parent
+from tonnage.kubernetes.api import names, quantity
+from tonnage.storage.pools.base.contract import INLINE, PoolVolume, VolumeRequest, is_inline
+from tonnage.storage.pools.base.parameters import SOURCE
+from tonnage.storage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -60,10 +60,10 @@ class Inline:
         try:
             volume = await pool.create(wanted)
         except (ExhaustedError, OutOfRangeError) as reason:
-            self._driver.on_inline()  # the scheduler used older capacity
-            self._driver.on_unfit(request.volume_context, str(reason))
+            self._driver.hooks.capacity_changed()  # the scheduler used older capacity
+            self._driver.hooks.unfit(request.volume_context, str(reason))
             raise
-        self._driver.on_inline()
+        self._driver.hooks.capacity_changed()
         if not is_inline(volume.owner):
             raise AlreadyExistsError(f"volume {volume.name} exists in pool {pool.name} and is not an inline volume")
         try:
@@ -82,7 +82,8 @@ class Inline:
         await pool.stage(volume.name, staging, options=tuple(flag for flag in use.flags if flag != "ro"))
         readonly = request.readonly or use.readonly or "ro" in use.flags
         pod = request.volume_context.get(names.CSI_POD_UID, "")
-        await self._driver.throttle.publish(pool, volume, staging, target, readonly=readonly, pod=pod)
+        async with self._driver.throttle.limited(pool, volume, target, pod=pod):
+            await pool.publish(volume.name, staging, target, readonly=readonly)
 
     async def _take_back(self, pool: Pool, name: str, target: Path | None) -> None:
         """Roll back a failed publish: after a final error the kubelet does not call NodeUnpublishVolume."""
@@ -113,7 +114,7 @@ class Inline:
             os.rmdir(staging)
         await pool.delete(name)
         log.info("deleted what=inline-volume name=%s/%s proof=%s", pool.name, name, proof)
-        self._driver.on_inline()
+        self._driver.hooks.capacity_changed()
 
     def _request(self, handle: str, attributes: Mapping[str, str], use: Use) -> tuple[Pool, VolumeRequest]:
         selection = self._select(attributes)

@@ -11,17 +11,17 @@ from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import BoolValue
 
 from tonnage import __version__
-from tonnage.api import names
+from tonnage.base.errors import InvalidError
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.paths import Places, check_parent, refuse_links
 from tonnage.csi.driver.registration import RegisteredServer
 from tonnage.csi.driver.services.node import usage_of
+from tonnage.csi.inline.driver import InlineDriver, pod_of
+from tonnage.csi.inline.volume import InlineRequest
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
-from tonnage.errors import InvalidError
-from tonnage.inline.driver import InlineDriver, pod_of
-from tonnage.inline.volume import InlineRequest
-from tonnage.pools.base.contract import Stats
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.base.contract import Stats
 
 _RPC = csi_pb2.NodeServiceCapability.RPC
 _OFFERED = (_RPC.GET_VOLUME_STATS, _RPC.VOLUME_CONDITION, _RPC.VOLUME_MOUNT_GROUP)

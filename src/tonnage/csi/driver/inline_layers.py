@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tonnage.api import names
+from tonnage.base.errors import ExhaustedError, OutOfRangeError
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.parameters import POOL, choose_fstype, is_fstype, select
-from tonnage.errors import ExhaustedError, OutOfRangeError
-from tonnage.inline.base import InlinePod, WritableLayer
-from tonnage.pools.base.contract import INLINE, VolumeRequest
-from tonnage.pools.base.parameters import BANDWIDTH, IOPS, SOURCE
+from tonnage.csi.inline.base import InlinePod, WritableLayer
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.base.contract import INLINE, VolumeRequest
+from tonnage.storage.pools.base.parameters import BANDWIDTH, IOPS, SOURCE
 
 _NOT_OF_LAYERS = {IOPS, BANDWIDTH, SOURCE}
 
@@ -44,10 +44,10 @@ class PoolLayers:
             await pool.create(VolumeRequest(name, layer.size, fstype=fstype, parameters=chosen.parameters, owner=owner))
         except (ExhaustedError, OutOfRangeError) as reason:
             about = {names.CSI_POD_NAMESPACE: pod.namespace, names.CSI_POD_NAME: pod.name, names.CSI_POD_UID: pod.uid}
-            self._driver.on_unfit(about, str(reason))
+            self._driver.hooks.unfit(about, str(reason))
             raise
         finally:  # where it did not fit, the scheduler used older capacity
-            self._driver.on_inline()
+            self._driver.hooks.capacity_changed()
         await pool.stage(name, staging)
 
     async def remove(self, name: str, staging: Path) -> None:
@@ -57,4 +57,4 @@ class PoolLayers:
         await pool.unstage(name, staging)
         if found is not None:
             await pool.delete(name)
-            self._driver.on_inline()
+            self._driver.hooks.capacity_changed()

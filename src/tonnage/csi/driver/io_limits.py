@@ -18,14 +18,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.aio.tasks import Background
-from tonnage.errors import HostError, PreconditionError, TonnageError, UnavailableError, UnsupportedError
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import HostError, PreconditionError, TonnageError, UnavailableError, UnsupportedError
 from tonnage.host import inotify, mount
 from tonnage.host.iolimits import Cgroup, Cgroups, Device, origin
-from tonnage.pools.base.contract import PoolVolume
-from tonnage.pools.base.parameters import LIMITS, IoLimits, io_limits_of
-from tonnage.pools.base.threads import Threads
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.base.contract import PoolVolume
+from tonnage.storage.pools.base.parameters import LIMITS, IoLimits, io_limits_of
+from tonnage.storage.pools.base.threads import Threads
+from tonnage.storage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 _POD = re.compile(r"/pods/([^/]+)/volumes/kubernetes\.io~csi/|/volumeDevices/publish/[^/]+/([^/]+)$")
@@ -62,18 +62,18 @@ class Throttle:
         """Raises UnsupportedError where this node cannot limit IO."""
         self._cgroups.top()
 
-    async def publish(
-        self, pool: Pool, volume: PoolVolume, staging: Path, target: Path, *, readonly: bool, pod: str = ""
-    ) -> None:
-        """Publish a volume with its I/O limits; it is not published if they cannot be set. pod: uid, "" if unknown.
+    @asynccontextmanager
+    async def limited(self, pool: Pool, volume: PoolVolume, target: Path, *, pod: str = "") -> AsyncIterator[None]:
+        """Set the volume's limits after the body has published it at target. pod: uid, "" if unknown.
 
-        Raises as Pool.publish, and Precondition, Unsupported.
+        The cgroup is looked up before the body runs, so what cannot be limited is not published; if the kernel rejects
+        the limits, it is unpublished. Raises PreconditionError, UnsupportedError, HostError, and what the body raises.
         """
         if not io_limits_of(volume.effective):
-            await pool.publish(volume.name, staging, target, readonly=readonly)
+            yield
             return
         group = await self._threads.run(self._find, volume.name, target, pod)
-        await pool.publish(volume.name, staging, target, readonly=readonly)
+        yield
         try:
             await self.hold(pool, volume, target, group)
         except Exception:
@@ -132,7 +132,7 @@ class Throttle:
         with suppress(HostError):  # the device or the pod's group is going
             await self._threads.run(_Held(held.group, held.device, IoLimits()).set)
 
-    async def again(self, pool: Pool, volume: PoolVolume) -> None:
+    async def reapply(self, pool: Pool, volume: PoolVolume) -> None:
         """Apply the limits in a volume's record wherever it is published. Idempotent.
 
         Raises PreconditionError, UnsupportedError, HostError for the first failure, after setting the others.
@@ -174,7 +174,7 @@ class Throttle:
             for volume in volumes:
                 try:
                     if io_limits_of(volume.effective):
-                        await self.again(pool, volume)
+                        await self.reapply(pool, volume)
                 except TonnageError as failure:
                     log.warning("io limits not set pool=%s volume=%s error=%s", pool.name, volume.name, failure)
 

@@ -11,15 +11,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tonnage.api import names
-from tonnage.content import spec
-from tonnage.content.spec import ContentSpec
+from tonnage.base.errors import InvalidError
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import OWNER_DRIVER, OWNER_KEYS, Driver
-from tonnage.errors import InvalidError
-from tonnage.pools import kinds
-from tonnage.pools.base.contract import PoolVolume
-from tonnage.pools.base.parameters import (
+from tonnage.kubernetes.api import names
+from tonnage.storage.content import spec
+from tonnage.storage.content.spec import ContentSpec
+from tonnage.storage.pools import kinds
+from tonnage.storage.pools.base.contract import PoolVolume
+from tonnage.storage.pools.base.parameters import (
     SOURCE,
     check_modifiable,
     check_refused,
@@ -27,7 +27,7 @@ from tonnage.pools.base.parameters import (
     io_limits_of,
     source_of,
 )
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.core.pool import Pool
 
 POOL = "pool"
 KIND = "kind"

@@ -12,8 +12,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tonnage.base.errors import InvalidError, NotFoundError, PreconditionError, host_errors, ignore_errno
 from tonnage.csi.server.limits import check_path
-from tonnage.errors import InvalidError, NotFoundError, PreconditionError, host_errors, ignore_errno
 from tonnage.host import nofollow
 
 _LONGEST_NAME = 255

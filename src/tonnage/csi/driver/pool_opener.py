@@ -9,10 +9,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from tonnage.aio.clock import Clock, RealClock
-from tonnage.aio.tasks import Background
-from tonnage.errors import HostError, TonnageError, UnavailableError
-from tonnage.pools.core.pool import Pool
+from tonnage.base.aio.clock import Clock, RealClock
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import HostError, TonnageError, UnavailableError
+from tonnage.storage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Openings:
                 return
         raise next(iter(self.failures.values()))
 
-    async def again(self) -> None:
+    async def retry_open(self) -> None:
         """Retry those that are not open, if the last attempt is long enough ago, and wait briefly for the result."""
         if not self.failures:
             return

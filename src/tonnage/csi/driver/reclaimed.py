@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tonnage.errors import PreconditionError, host_errors
+from tonnage.base.errors import PreconditionError, host_errors
 
 FOLDER = "reclaimed"
 """Folder of the driver's state that holds the files, one folder for each pool."""

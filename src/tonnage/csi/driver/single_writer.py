@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tonnage.errors import PreconditionError
+from tonnage.base.errors import PreconditionError
 from tonnage.host import mount
 
 

@@ -11,9 +11,9 @@ from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 from grpclib.protocol import H2Protocol
 
+from tonnage.base.observe import trace
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.coalesce import Corked
-from tonnage.observe import trace
 
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")

@@ -16,17 +16,17 @@ from urllib.parse import quote
 from google.protobuf.message import Message
 from prometheus_client import Histogram
 
-from tonnage.aio.clock import Clock
-from tonnage.aio.tasks import Background
+from tonnage.base.aio.clock import Clock
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import InUseError
+from tonnage.base.observe import trace
+from tonnage.base.observe.metrics import CSI_CALLS
 from tonnage.csi.errors import Code, CsiError, expected, label_of, to_csi
 from tonnage.csi.server import frames, request_text
 from tonnage.csi.server.http2 import LARGEST_BODY, Http2Request, Http2Response
 from tonnage.csi.server.inflight import InFlight
 from tonnage.csi.server.request_text import describe
 from tonnage.csi.server.service import PREFIX, Method, Service
-from tonnage.errors import InUseError
-from tonnage.observe import trace
-from tonnage.observe.metrics import CSI_CALLS
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tonnage.errors import BusyError
+from tonnage.base.errors import BusyError
 
 
 class InFlight:

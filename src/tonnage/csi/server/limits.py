@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
 
 MAX_STRING = 128
 MAX_NODE_ID = 256

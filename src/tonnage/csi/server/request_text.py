@@ -10,8 +10,8 @@ from collections.abc import Mapping
 
 from google.protobuf.message import Message
 
-from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
+from tonnage.kubernetes.api import names
 
 LONGEST = 1000
 _ABOUT = ("volume_id", "snapshot_id", "group_snapshot_id", "name", "source_volume_id")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tonnage.aio.clock import Clock, RealClock
+from tonnage.base.aio.clock import Clock, RealClock
 from tonnage.csi.server import sockets
 from tonnage.csi.server.dispatch import Calls
 from tonnage.csi.server.http2 import ServerConnection

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tonnage.errors import InvalidError, PreconditionError, host_errors
+from tonnage.base.errors import InvalidError, PreconditionError, host_errors
+from tonnage.base.option import Option
 from tonnage.host.descriptor import opened
-from tonnage.option import Option
 
 LONGEST_PATH = 107
 """Maximum bytes of a unix socket's path on Linux."""

@@ -12,20 +12,20 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock
-from tonnage.api import names
-from tonnage.api.kinds import STORAGE_CLASSES
-from tonnage.api.storage import StorageClass
-from tonnage.capacity.ledger import Ledger
-from tonnage.claims.node_scope import CapacitySource, DriverInfo, DriverSet, NodeScope
-from tonnage.claims.provisioning import capacity_parameters, fstype_of, parameters_of
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import InvalidError
 from tonnage.csi.client.types import GetCapacityResult, VolumeCapability
 from tonnage.csi.errors import CsiError
-from tonnage.errors import InvalidError
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import refer
-from tonnage.kube.events import EventRecorder
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import STORAGE_CLASSES
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.kubernetes.client.client import refer
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.provisioning.capacity.ledger import Ledger
+from tonnage.provisioning.claims.node_scope import CapacitySource, DriverInfo, DriverSet, NodeScope
+from tonnage.provisioning.claims.provisioning import capacity_parameters, fstype_of, parameters_of
 
 log = logging.getLogger(__name__)
 EVERY = 0.1

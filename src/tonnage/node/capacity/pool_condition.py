@@ -10,15 +10,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 
-from tonnage.aio.clock import Clock, rfc3339
-from tonnage.api import names
-from tonnage.api.core import Node
-from tonnage.api.kinds import NODES
-from tonnage.api.meta import Condition, condition, to_builtins
-from tonnage.kube.client import Client, StrategicPatch
-from tonnage.kube.controller import Reconciler, on_difference
-from tonnage.kube.informer import Informers
-from tonnage.pools.core.pool import Pool
+from tonnage.base.aio.clock import Clock, rfc3339
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node
+from tonnage.kubernetes.api.kinds import NODES
+from tonnage.kubernetes.api.meta import Condition, condition, to_builtins
+from tonnage.kubernetes.client.client import Client, StrategicPatch
+from tonnage.kubernetes.client.controller import Reconciler, on_difference
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.storage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 _LONGEST = 256  # characters of each pool's fault

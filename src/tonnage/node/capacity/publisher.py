@@ -14,24 +14,34 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import Clock
-from tonnage.api import names
-from tonnage.api.core import Node
-from tonnage.api.kinds import CAPACITIES, NODES
-from tonnage.api.meta import OwnerReference, to_builtins
-from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity import tier
-from tonnage.capacity.ledger import PoolCapacity
-from tonnage.capacity.object import Wish, counted, difference, inline, least, managed_by, numbers, object_name, reason
-from tonnage.capacity.tier import Notice
-from tonnage.claims.node_scope import CapacitySource, DriverInfo
-from tonnage.errors import ApiAlreadyExistsError, ApiError, ApiNotFoundError, TonnageError
-from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import ApiAlreadyExistsError, ApiError, ApiNotFoundError, TonnageError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node
+from tonnage.kubernetes.api.kinds import CAPACITIES, NODES
+from tonnage.kubernetes.api.meta import OwnerReference, to_builtins
+from tonnage.kubernetes.api.storage import CSIStorageCapacity
+from tonnage.kubernetes.client.client import Client, refer
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.capacity.poller import Readings
 from tonnage.node.config.agent import AgentConfig
+from tonnage.provisioning.capacity import tier
+from tonnage.provisioning.capacity.ledger import PoolCapacity
+from tonnage.provisioning.capacity.object import (
+    Wish,
+    counted,
+    difference,
+    inline,
+    least,
+    managed_by,
+    numbers,
+    object_name,
+    reason,
+)
+from tonnage.provisioning.capacity.tier import Notice
+from tonnage.provisioning.claims.node_scope import CapacitySource, DriverInfo
 
 log = logging.getLogger(__name__)
 DECREASE_EVERY = 0.1

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from tonnage.api import names
-from tonnage.capacity import tier
-from tonnage.claims.node_scope import NodeScope
+from tonnage.base.option import Option
 from tonnage.csi.server.sockets import socket_path
-from tonnage.option import Option
+from tonnage.kubernetes.api import names
+from tonnage.provisioning.capacity import tier
+from tonnage.provisioning.claims.node_scope import NodeScope
 
 BINDINGS = ("agent", "controller")
 SCOPES = ("auto", "label", "all")

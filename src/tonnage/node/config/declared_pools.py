@@ -17,13 +17,13 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.errors import InvalidError, PreconditionError, TonnageError
+from tonnage.base.errors import InvalidError, PreconditionError, TonnageError
 from tonnage.host import mount
 from tonnage.host.descriptor import opened
-from tonnage.pools import device_setup, kinds
-from tonnage.pools.directory.directory import NOTE
-from tonnage.pools.kind import PoolConfig
-from tonnage.pools.setup_plan import PoolSetupPlan, Step
+from tonnage.storage.pools import device_setup, kinds
+from tonnage.storage.pools.directory.directory import NOTE
+from tonnage.storage.pools.kind import PoolConfig
+from tonnage.storage.pools.setup_plan import PoolSetupPlan, Step
 
 log = logging.getLogger(__name__)
 _DEVICES = "/dev"

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
+from tonnage.base.option import options_of
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.config.node import NodeConfig
-from tonnage.option import options_of
-from tonnage.pools.kind import PoolConfig
+from tonnage.storage.pools.kind import PoolConfig
 
 RESTART = "restart the agent (delete its pod) to have it; pods and their volumes are not touched by that"
 _LIVE = ("driver", "agent", "log_level", "pools", "metrics")

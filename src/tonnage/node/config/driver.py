@@ -16,18 +16,18 @@ from typing import Annotated, Any
 import msgspec
 import yaml
 
-from tonnage import option
-from tonnage.api import names
-from tonnage.content.hosts import AllowedHost, parse_host
+from tonnage.base import option
+from tonnage.base.errors import InvalidError
+from tonnage.base.observe.exporter import Address, parse_address
+from tonnage.base.option import Option, Values
 from tonnage.csi.server.sockets import ENDPOINT
-from tonnage.errors import InvalidError
 from tonnage.host.iolimits import ROOT as CGROUPS
-from tonnage.observe.exporter import Address, parse_address
-from tonnage.option import Option, Values
-from tonnage.pools import config as pool_config
-from tonnage.pools import kinds
-from tonnage.pools.directory.kind import DirectoryConfig
-from tonnage.pools.kind import PoolConfig
+from tonnage.kubernetes.api import names
+from tonnage.storage.content.hosts import AllowedHost, parse_host
+from tonnage.storage.pools import config as pool_config
+from tonnage.storage.pools import kinds
+from tonnage.storage.pools.directory.kind import DirectoryConfig
+from tonnage.storage.pools.kind import PoolConfig
 
 _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 

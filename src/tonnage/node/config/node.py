@@ -8,17 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from tonnage import option
-from tonnage.api import names
-from tonnage.errors import InvalidError
+from tonnage.base import option
+from tonnage.base.errors import InvalidError
+from tonnage.base.option import Option, Values
+from tonnage.kubernetes.api import names
 from tonnage.node.config import declared_pools
 from tonnage.node.config import driver as config_driver
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.config.declared_pools import DeclaredPool, DeclaredPoolEntry
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.inline.config import InlineConfig, parse_inlines
-from tonnage.option import Option, Values
-from tonnage.pools.kind import PoolConfig
+from tonnage.storage.pools.kind import PoolConfig
 
 KUBELET = Path("/var/lib/kubelet")
 LEVELS = ("info", "debug", "warning", "error")

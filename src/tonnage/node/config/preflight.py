@@ -11,23 +11,23 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tonnage.content.hosts import FetchPolicy
+from tonnage.base.errors import HostError, InvalidError, TonnageError, UnavailableError, UnsupportedError
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.io_limits import Throttle
 from tonnage.csi.driver.pool_opener import Openings
 from tonnage.csi.driver.registration import SUFFIX
 from tonnage.csi.server import sockets
-from tonnage.errors import HostError, InvalidError, TonnageError, UnavailableError, UnsupportedError
 from tonnage.host.iolimits import Cgroups
-from tonnage.images.store import is_store
 from tonnage.node.config.driver import DriverConfig
-from tonnage.pools import config as pool_config
-from tonnage.pools import kubelet_disk
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.disk_commitment import commitments
-from tonnage.pools.kind import PoolConfig
-from tonnage.pools.needs import lacking
+from tonnage.storage.content.hosts import FetchPolicy
+from tonnage.storage.images.store import is_store
+from tonnage.storage.pools import config as pool_config
+from tonnage.storage.pools import kubelet_disk
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.disk_commitment import commitments
+from tonnage.storage.pools.kind import PoolConfig
+from tonnage.storage.pools.needs import lacking
 
 log = logging.getLogger(__name__)
 _POOL = "pool "

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tonnage.api.names import FLEX_DRIVERS
-from tonnage.errors import InvalidError, PreconditionError, host_errors
+from tonnage.base.errors import InvalidError, PreconditionError, host_errors
 from tonnage.host.descriptor import closing
+from tonnage.kubernetes.api.names import FLEX_DRIVERS
 
 SPOOL = Path("/run/tonnage/flex")
 PLUGINS = Path("/usr/libexec/kubernetes/kubelet-plugins/volume/exec")

@@ -18,19 +18,19 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.aio.tasks import KeyedLocks
-from tonnage.api import names, quantity
-from tonnage.api.core import PersistentVolume
-from tonnage.api.kinds import NAMESPACES, VOLUMES
-from tonnage.api.matching import driver_volume
-from tonnage.claims.bind import change, find
+from tonnage.base.aio.tasks import KeyedLocks
+from tonnage.base.errors import ApiError, InvalidError, TonnageError, host_errors
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.errors import ApiError, InvalidError, TonnageError, host_errors
 from tonnage.host import mount
 from tonnage.host.descriptor import closing
-from tonnage.kube.client import Client
+from tonnage.kubernetes.api import names, quantity
+from tonnage.kubernetes.api.core import PersistentVolume
+from tonnage.kubernetes.api.kinds import NAMESPACES, VOLUMES
+from tonnage.kubernetes.api.matching import driver_volume
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.flexvolume.protocol import MOUNT, FlexCall, FlexOptions, FlexTarget, parse_options
+from tonnage.provisioning.claims.bind import change, find
 
 log = logging.getLogger(__name__)
 MOST = 10

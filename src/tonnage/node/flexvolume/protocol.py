@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from tonnage.api import quantity
-from tonnage.api.names import FLEX_SIZES
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api import quantity
+from tonnage.kubernetes.api.names import FLEX_SIZES
 
 MOUNT, UNMOUNT = "mount", "unmount"
 LARGEST = 1 << 20

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tonnage.aio.clock import Clock
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import TonnageError
 from tonnage.csi.client.client import CsiClient
-from tonnage.errors import TonnageError
-from tonnage.kube.client import Client
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.flexvolume.install import SPOOL, install
 from tonnage.node.flexvolume.mounts import FlexMounts
 from tonnage.node.flexvolume.spool import FlexSpool

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tonnage.aio.tasks import Background
-from tonnage.errors import HostError, TonnageError, host_errors
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import HostError, TonnageError, host_errors
 from tonnage.host import tree
 from tonnage.host.descriptor import closing, opened
 from tonnage.host.inotify import DELETE_SELF, DONT_FOLLOW, MOVED_TO, ONLYDIR, Inotify

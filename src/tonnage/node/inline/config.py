@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
-from tonnage.errors import InvalidError
-from tonnage.inline.memory import MEMORY
+from tonnage.base.errors import InvalidError
+from tonnage.csi.inline.memory import MEMORY
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
 
 NAME, MEMORY_OPTION = "name", "memory"
 _LEAST = 1 << 20

@@ -9,14 +9,14 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from tonnage.api.meta import ObjectReference
+from tonnage.base.errors import TonnageError
 from tonnage.csi.driver.inline_endpoint import InlineEndpoint
-from tonnage.errors import TonnageError
-from tonnage.inline.base import InlinePod, PodEvents
-from tonnage.inline.driver import InlineDriver
-from tonnage.inline.memory import MemoryStore
-from tonnage.inline.timer import FillRate
-from tonnage.kube.events import EventRecorder
+from tonnage.csi.inline.base import InlinePod, PodEvents
+from tonnage.csi.inline.driver import InlineDriver
+from tonnage.csi.inline.memory import MemoryStore
+from tonnage.csi.inline.timer import FillRate
+from tonnage.kubernetes.api.meta import ObjectReference
+from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.node.inline.config import InlineConfig
 from tonnage.node.inline.sources import InlineContext, build
 

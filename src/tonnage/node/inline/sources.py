@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tonnage.aio.clock import Clock
-from tonnage.api import names
-from tonnage.api.quantity import to_bytes
-from tonnage.errors import InvalidError
-from tonnage.inline.base import InlineSource, PodEvents
-from tonnage.inline.cert.attributes import CERT_MANAGER
-from tonnage.inline.cert.issuers.table import OPTIONS as CERTIFICATE_OPTIONS
-from tonnage.inline.cert.issuers.table import CertificateContext, configured_source
-from tonnage.inline.node_labels import NodeLabelSource
-from tonnage.inline.trees import TreePools
-from tonnage.kube.client import Client
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import InvalidError
+from tonnage.csi.inline.base import InlineSource, PodEvents
+from tonnage.csi.inline.cert.attributes import CERT_MANAGER
+from tonnage.csi.inline.cert.issuers.table import OPTIONS as CERTIFICATE_OPTIONS
+from tonnage.csi.inline.cert.issuers.table import CertificateContext, configured_source
+from tonnage.csi.inline.node_labels import NodeLabelSource
+from tonnage.csi.inline.trees import TreePools
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.inline.config import NAME, InlineConfig
 
 
@@ -64,8 +64,8 @@ def _node_labels(context: InlineContext, _options: Mapping[str, str]) -> InlineS
 
 
 def _image(context: InlineContext, options: Mapping[str, str]) -> InlineSource:
-    from tonnage.inline.image.source import DEFAULT_SIZE, image_inline
-    from tonnage.registry.client import parse_access
+    from tonnage.csi.inline.image.source import DEFAULT_SIZE, image_inline
+    from tonnage.storage.registry.client import parse_access
 
     registries, mirrors = (options[key].split("+") if options.get(key) else [] for key in ("registry", "mirror"))
     access = parse_access(registries, Path(options["ca"]) if "ca" in options else None, mirrors)

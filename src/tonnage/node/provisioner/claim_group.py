@@ -16,28 +16,28 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tonnage.aio.tasks import KeyedLocks
-from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimSpec
-from tonnage.api.kinds import CLAIMS, PODS
-from tonnage.api.matching import default_class
-from tonnage.api.meta import ObjectReference, OwnerReference
-from tonnage.api.origin import is_copy, is_populated
-from tonnage.api.pods import Pod, claim_name
-from tonnage.api.quantity import to_bytes
-from tonnage.api.storage import StorageClass
-from tonnage.capacity.ledger import Shortfall, Stage
-from tonnage.claims.bind import find, reschedules_of
-from tonnage.claims.data_source import Away, content_of
-from tonnage.claims.node_scope import CapacitySource, pod_owner
-from tonnage.errors import InvalidError, PreconditionError
-from tonnage.kube.client import refer
+from tonnage.base.aio.tasks import KeyedLocks
+from tonnage.base.errors import InvalidError, PreconditionError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim, PersistentVolumeClaimSpec
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS
+from tonnage.kubernetes.api.matching import default_class
+from tonnage.kubernetes.api.meta import ObjectReference, OwnerReference
+from tonnage.kubernetes.api.origin import is_copy, is_populated
+from tonnage.kubernetes.api.pods import Pod, claim_name
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.kubernetes.client.client import refer
 from tonnage.node.provisioner import reschedule
 from tonnage.node.provisioner import state as machine
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.create import ExistingVolumes, is_pending
 from tonnage.node.provisioner.rejection import Feasibility, class_of, report, report_siblings
 from tonnage.node.provisioner.state import ClaimEvent, GroupRound, PodClaimGroup
+from tonnage.provisioning.capacity.ledger import Shortfall, Stage
+from tonnage.provisioning.claims.bind import find, reschedules_of
+from tonnage.provisioning.claims.data_source import Away, content_of
+from tonnage.provisioning.claims.node_scope import CapacitySource, pod_owner
 
 _REMEMBERED = 512
 _AGAIN = 0.001

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tonnage.aio.clock import Clock
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.storage import StorageClass
-from tonnage.capacity.ledger import Ledger
-from tonnage.claims.attributes import AttributesClasses
-from tonnage.claims.node_scope import DriverSet, NodeScope
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
+from tonnage.base.aio.clock import Clock
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.node.capacity.poller import Readings
 from tonnage.node.deletions import Deletions
 from tonnage.node.provisioner.state import ClaimTable
+from tonnage.provisioning.capacity.ledger import Ledger
+from tonnage.provisioning.claims.attributes import AttributesClasses
+from tonnage.provisioning.claims.node_scope import DriverSet, NodeScope
 
 
 @dataclass(frozen=True)

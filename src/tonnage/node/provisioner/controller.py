@@ -15,22 +15,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tonnage.aio.backoff import Backoff
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
-from tonnage.api.matching import is_bound, requested
-from tonnage.api.number import whole
-from tonnage.api.origin import is_content, is_populated, reference
-from tonnage.api.storage import VolumeAttributesClass
-from tonnage.capacity.ledger import ClaimReservation, Stage
-from tonnage.claims.data_source import Away, content_of, filling_of, leave_to_populator
-from tonnage.claims.node_scope import DriverInfo, provisioner_of
-from tonnage.claims.provisioning import filled, planned
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.errors import InvalidError, NotFoundError, PreconditionError
+from tonnage.base.observe import metrics
 from tonnage.csi.client.types import ContentSource
-from tonnage.errors import InvalidError, NotFoundError, PreconditionError
-from tonnage.kube.controller import Controller
-from tonnage.kube.informer import Informer, Informers
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, STORAGE_CLASSES, VOLUMES
+from tonnage.kubernetes.api.matching import is_bound, requested
+from tonnage.kubernetes.api.number import whole
+from tonnage.kubernetes.api.origin import is_content, is_populated, reference
+from tonnage.kubernetes.api.storage import VolumeAttributesClass
+from tonnage.kubernetes.client.controller import Controller
+from tonnage.kubernetes.client.informer import Informer, Informers
 from tonnage.node.provisioner import state as machine
 from tonnage.node.provisioner.claim_group import GroupReserver
 from tonnage.node.provisioner.context import NodeContext
@@ -38,7 +35,10 @@ from tonnage.node.provisioner.create import hand_over, provision
 from tonnage.node.provisioner.rejection import failed_text, report
 from tonnage.node.provisioner.reschedule import finish_rollback
 from tonnage.node.provisioner.state import CLAIM_TRANSITIONS, ClaimEvent
-from tonnage.observe import metrics
+from tonnage.provisioning.capacity.ledger import ClaimReservation, Stage
+from tonnage.provisioning.claims.data_source import Away, content_of, filling_of, leave_to_populator
+from tonnage.provisioning.claims.node_scope import DriverInfo, provisioner_of
+from tonnage.provisioning.claims.provisioning import filled, planned
 
 WORKERS = 100
 RETRY_START = 1.0

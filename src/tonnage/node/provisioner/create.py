@@ -12,22 +12,28 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.capacity.ledger import Stage
-from tonnage.claims import provisioning
-from tonnage.claims.bind import bind, find
-from tonnage.claims.node_scope import DriverInfo, claim_uid, is_ephemeral
-from tonnage.claims.provisioning import ClaimRequest, read_secret
+from tonnage.base.errors import (
+    ApiAlreadyExistsError,
+    ApiNotFoundError,
+    PreconditionError,
+    TonnageError,
+    UnavailableError,
+)
+from tonnage.base.observe import metrics, trace
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError, PreconditionError, TonnageError, UnavailableError
-from tonnage.kube.client import refer
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, VOLUMES
+from tonnage.kubernetes.client.client import refer
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.rejection import REASON, failed_text, report
 from tonnage.node.provisioner.state import LOOK_EVERY, ClaimEvent, Creation, Hold
-from tonnage.observe import metrics, trace
+from tonnage.provisioning.capacity.ledger import Stage
+from tonnage.provisioning.claims import provisioning
+from tonnage.provisioning.claims.bind import bind, find
+from tonnage.provisioning.claims.node_scope import DriverInfo, claim_uid, is_ephemeral
+from tonnage.provisioning.claims.provisioning import ClaimRequest, read_secret
 
 log = logging.getLogger(__name__)
 SLOW = 1.0

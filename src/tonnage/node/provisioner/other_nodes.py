@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CAPACITIES, NODES, PODS
-from tonnage.api.number import whole
-from tonnage.api.quantity import to_bytes
-from tonnage.api.storage import CSIStorageCapacity
-from tonnage.capacity.ledger import ClaimReservation, Shortfall
-from tonnage.capacity.tier import BEYOND, is_tier
-from tonnage.claims.bind import find
-from tonnage.claims.node_fit import Suitability
-from tonnage.claims.node_scope import CapacitySource
-from tonnage.errors import TonnageError
-from tonnage.kube.client import Client
+from tonnage.base.errors import TonnageError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CAPACITIES, NODES, PODS
+from tonnage.kubernetes.api.number import whole
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.api.storage import CSIStorageCapacity
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.state import NodeSearch, PodClaimGroup
+from tonnage.provisioning.capacity.ledger import ClaimReservation, Shortfall
+from tonnage.provisioning.capacity.tier import BEYOND, is_tier
+from tonnage.provisioning.claims.bind import find
+from tonnage.provisioning.claims.node_fit import Suitability
+from tonnage.provisioning.claims.node_scope import CapacitySource
 
 
 @dataclass(frozen=True)

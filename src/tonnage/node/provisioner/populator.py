@@ -9,15 +9,15 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS
-from tonnage.api.matching import class_name
-from tonnage.api.origin import is_populated
-from tonnage.claims.bind import change, reschedules_of
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import refer
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS
+from tonnage.kubernetes.api.matching import class_name
+from tonnage.kubernetes.api.origin import is_populated
+from tonnage.kubernetes.client.client import refer
 from tonnage.node.provisioner.context import NodeContext
+from tonnage.provisioning.claims.bind import change, reschedules_of
 
 log = logging.getLogger(__name__)
 _PRIME = "prime-"

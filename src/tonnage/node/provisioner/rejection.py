@@ -14,18 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, PODS
-from tonnage.api.meta import ObjectReference
-from tonnage.api.storage import StorageClass
-from tonnage.claims.node_scope import DriverInfo, pod_owner
-from tonnage.claims.provisioning import capacity_parameters, planned
+from tonnage.base.errors import InvalidError, PreconditionError, TonnageError
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import CsiError
-from tonnage.errors import InvalidError, PreconditionError, TonnageError
-from tonnage.kube.client import refer
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS
+from tonnage.kubernetes.api.meta import ObjectReference
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.kubernetes.client.client import refer
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.state import Creation, FailureReport
+from tonnage.provisioning.claims.node_scope import DriverInfo, pod_owner
+from tonnage.provisioning.claims.provisioning import capacity_parameters, planned
 
 AGAIN = 250.0
 """Minimum seconds between two Events of the same text."""

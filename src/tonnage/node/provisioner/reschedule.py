@@ -18,20 +18,17 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, PODS
-from tonnage.api.matching import driver_volume
-from tonnage.api.origin import is_populated
-from tonnage.api.pods import Pod
-from tonnage.api.quantity import from_bytes
-from tonnage.capacity.ledger import ClaimReservation, Shortfall
-from tonnage.capacity.tier import PATIENT_FROM
-from tonnage.claims.bind import change, find, reschedules_of
-from tonnage.claims.node_scope import CapacitySource, DriverInfo, is_ephemeral
+from tonnage.base.errors import ApiConflictError, ApiNotFoundError, TonnageError, UnavailableError
+from tonnage.base.observe import metrics
 from tonnage.csi.errors import CsiError
-from tonnage.errors import ApiConflictError, ApiNotFoundError, TonnageError, UnavailableError
-from tonnage.kube.client import refer
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS
+from tonnage.kubernetes.api.matching import driver_volume
+from tonnage.kubernetes.api.origin import is_populated
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.quantity import from_bytes
+from tonnage.kubernetes.client.client import refer
 from tonnage.node.provisioner import other_nodes, populator
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.create import is_pending, read_claim, read_waiting
@@ -44,7 +41,10 @@ from tonnage.node.provisioner.state import (
     hold_time,
     is_rolled_back,
 )
-from tonnage.observe import metrics
+from tonnage.provisioning.capacity.ledger import ClaimReservation, Shortfall
+from tonnage.provisioning.capacity.tier import PATIENT_FROM
+from tonnage.provisioning.claims.bind import change, find, reschedules_of
+from tonnage.provisioning.claims.node_scope import CapacitySource, DriverInfo, is_ephemeral
 
 log = logging.getLogger(__name__)
 _LOOK_AGAIN = 5.0

@@ -29,18 +29,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
-from tonnage.aio.backoff import Rewrites
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.meta import ObjectReference
-from tonnage.api.storage import StorageClass
-from tonnage.capacity.ledger import Shortfall
-from tonnage.capacity.tier import PATIENT_FROM
-from tonnage.claims.bind import reschedules_of
-from tonnage.claims.node_scope import CapacitySource, DriverInfo
-from tonnage.claims.provisioning import ClaimRequest
+from tonnage.base.aio.backoff import Rewrites
+from tonnage.base.transitions import ImpossibleTransitionError, Transition, TransitionTable
 from tonnage.csi.client.types import CreatedVolume
-from tonnage.transitions import ImpossibleTransitionError, Transition, TransitionTable
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.meta import ObjectReference
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.provisioning.capacity.ledger import Shortfall
+from tonnage.provisioning.capacity.tier import PATIENT_FROM
+from tonnage.provisioning.claims.bind import reschedules_of
+from tonnage.provisioning.claims.node_scope import CapacitySource, DriverInfo
+from tonnage.provisioning.claims.provisioning import ClaimRequest
 
 LOOK_EVERY = 30.0
 """Maximum seconds between two checks of a claim without a volume."""

@@ -14,27 +14,27 @@ from contextlib import suppress
 
 from msgspec import Raw
 
-from tonnage.aio.backoff import Backoff
-from tonnage.aio.clock import rfc3339
-from tonnage.aio.tasks import SharedRead
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim, TypedReference
-from tonnage.api.kinds import CLAIMS, PODS, SNAPSHOTS, STORAGE_CLASSES, VOLUMES, Kind
-from tonnage.api.matching import capacity
-from tonnage.api.meta import KubeObject, Object
-from tonnage.api.origin import is_claim
-from tonnage.api.pods import ClaimVolumeSource, Pod, claim_name
-from tonnage.api.storage import StorageClass
-from tonnage.claims.bind import change, find
-from tonnage.claims.conditions import true, without
-from tonnage.claims.node_scope import DriverInfo, pod_owner
-from tonnage.claims.provisioning import reclaims_finished
-from tonnage.errors import ApiNotFoundError, InvalidError
-from tonnage.kube.client import refer
-from tonnage.kube.controller import Reconciler, on_add
-from tonnage.kube.informer import Informers
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.aio.clock import rfc3339
+from tonnage.base.aio.tasks import SharedRead
+from tonnage.base.errors import ApiNotFoundError, InvalidError
+from tonnage.base.observe import metrics
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim, TypedReference
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS, SNAPSHOTS, STORAGE_CLASSES, VOLUMES, Kind
+from tonnage.kubernetes.api.matching import capacity
+from tonnage.kubernetes.api.meta import KubeObject, Object
+from tonnage.kubernetes.api.origin import is_claim
+from tonnage.kubernetes.api.pods import ClaimVolumeSource, Pod, claim_name
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.kubernetes.client.client import refer
+from tonnage.kubernetes.client.controller import Reconciler, on_add
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.provisioner.context import NodeContext
-from tonnage.observe import metrics
+from tonnage.provisioning.claims.bind import change, find
+from tonnage.provisioning.claims.conditions import true, without
+from tonnage.provisioning.claims.node_scope import DriverInfo, pod_owner
+from tonnage.provisioning.claims.provisioning import reclaims_finished
 
 log = logging.getLogger(__name__)
 WORKERS = 32

@@ -13,23 +13,23 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from tonnage.aio.backoff import Backoff
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume
-from tonnage.api.kinds import ATTACHMENTS, VOLUMES
-from tonnage.api.matching import driver_volume
-from tonnage.api.selectors import node_matcher
-from tonnage.api.storage import StorageClass
-from tonnage.claims.bind import change, find
-from tonnage.claims.node_scope import DriverInfo
-from tonnage.claims.provisioning import SecretRef, read_secret, secret_of
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.errors import ApiConflictError, ApiNotFoundError, InvalidError, PreconditionError, TonnageError
+from tonnage.base.observe import metrics
 from tonnage.csi.client import types
-from tonnage.errors import ApiConflictError, ApiNotFoundError, InvalidError, PreconditionError, TonnageError
-from tonnage.kube.client import refer
-from tonnage.kube.controller import Reconciler
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume
+from tonnage.kubernetes.api.kinds import ATTACHMENTS, VOLUMES
+from tonnage.kubernetes.api.matching import driver_volume
+from tonnage.kubernetes.api.selectors import node_matcher
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.kubernetes.client.client import refer
+from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.provisioner.context import NodeContext
-from tonnage.observe import metrics
+from tonnage.provisioning.claims.bind import change, find
+from tonnage.provisioning.claims.node_scope import DriverInfo
+from tonnage.provisioning.claims.provisioning import SecretRef, read_secret, secret_of
 
 log = logging.getLogger(__name__)
 WORKERS = 100

@@ -16,17 +16,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from tonnage.aio.backoff import Backoff
-from tonnage.api.core import PersistentVolume
-from tonnage.api.group_snapshot import VolumeGroupSnapshotContent
-from tonnage.api.kinds import VOLUMES, Kind
-from tonnage.api.snapshot import MANAGED_BY, VolumeSnapshotContent
-from tonnage.claims.bind import change, find
-from tonnage.claims.node_scope import DriverInfo
-from tonnage.claims.snapshot_shape import C, K, S, SnapshotShape
-from tonnage.csi.client.types import ListedGroup, ListedSnapshot
-from tonnage.csi.errors import CsiError
-from tonnage.errors import (
+from tonnage.base.aio.backoff import Backoff
+from tonnage.base.errors import (
     ApiConflictError,
     ApiNotFoundError,
     InUseError,
@@ -36,9 +27,15 @@ from tonnage.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from tonnage.kube.cache import Cache
-from tonnage.kube.controller import Reconciler
-from tonnage.kube.informer import Informer, Informers
+from tonnage.csi.client.types import ListedGroup, ListedSnapshot
+from tonnage.csi.errors import CsiError
+from tonnage.kubernetes.api.core import PersistentVolume
+from tonnage.kubernetes.api.group_snapshot import VolumeGroupSnapshotContent
+from tonnage.kubernetes.api.kinds import VOLUMES, Kind
+from tonnage.kubernetes.api.snapshot import MANAGED_BY, VolumeSnapshotContent
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.kubernetes.client.informer import Informer, Informers
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.snapshots.shared import (
     BY_HANDLE,
@@ -53,6 +50,9 @@ from tonnage.node.snapshots.shared import (
     is_released,
     without,
 )
+from tonnage.provisioning.claims.bind import change, find
+from tonnage.provisioning.claims.node_scope import DriverInfo
+from tonnage.provisioning.claims.snapshot_shape import C, K, S, SnapshotShape
 
 M = TypeVar("M", ListedSnapshot, ListedGroup)
 Content = TypeVar("Content", VolumeSnapshotContent, VolumeGroupSnapshotContent, contravariant=True)

@@ -11,23 +11,21 @@ import logging
 import re
 from typing import Any
 
-from tonnage.aio.clock import rfc3339
-from tonnage.api.group_snapshot import (
+from tonnage.base.aio.clock import rfc3339
+from tonnage.csi.client import types
+from tonnage.csi.driver.driver import id_of
+from tonnage.csi.driver.group_members import member_name
+from tonnage.csi.errors import Code, CsiError
+from tonnage.kubernetes.api.group_snapshot import (
     GROUP_HANDLE,
     VolumeGroupSnapshot,
     VolumeGroupSnapshotClass,
     VolumeGroupSnapshotContent,
     group_name,
 )
-from tonnage.api.kinds import GROUP_CONTENTS, SNAPSHOT_CONTENTS
-from tonnage.api.snapshot import MANAGED_BY
-from tonnage.claims.node_scope import DriverInfo
-from tonnage.claims.snapshot_shape import GROUP
-from tonnage.csi.client import types
-from tonnage.csi.driver.driver import id_of
-from tonnage.csi.driver.group_members import member_name
-from tonnage.csi.errors import Code, CsiError
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api.kinds import GROUP_CONTENTS, SNAPSHOT_CONTENTS
+from tonnage.kubernetes.api.snapshot import MANAGED_BY
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.snapshots.contents import ContentLoop
 from tonnage.node.snapshots.shared import (
@@ -40,6 +38,8 @@ from tonnage.node.snapshots.shared import (
     pool_of,
     secrets_of,
 )
+from tonnage.provisioning.claims.node_scope import DriverInfo
+from tonnage.provisioning.claims.snapshot_shape import GROUP
 
 log = logging.getLogger(__name__)
 _NAMED_BY_UID = re.compile(r"groupsnapshot-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")

@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from zlib import crc32
 
-from tonnage.aio.clock import rfc3339
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume
-from tonnage.api.group_snapshot import VolumeGroupSnapshotContent
-from tonnage.api.meta import ObjectReference
-from tonnage.api.quantity import from_bytes
-from tonnage.api.snapshot import VolumeSnapshotContent
-from tonnage.claims.bind import find
-from tonnage.claims.node_scope import DriverInfo
-from tonnage.claims.provisioning import SecretRef, read_secret, release_after
-from tonnage.claims.snapshot_shape import C, K, S, SnapshotShape
+from tonnage.base.aio.clock import rfc3339
+from tonnage.base.errors import ApiNotFoundError, InvalidError, NotFoundError, TonnageError, UnsupportedError
 from tonnage.csi.client import types
 from tonnage.csi.errors import Code, CsiError, label_of
-from tonnage.errors import ApiNotFoundError, InvalidError, NotFoundError, TonnageError, UnsupportedError
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client, refer
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume
+from tonnage.kubernetes.api.group_snapshot import VolumeGroupSnapshotContent
+from tonnage.kubernetes.api.meta import ObjectReference
+from tonnage.kubernetes.api.quantity import from_bytes
+from tonnage.kubernetes.api.snapshot import VolumeSnapshotContent
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.kubernetes.client.client import Client, refer
 from tonnage.node.provisioner.context import NodeContext
+from tonnage.provisioning.claims.bind import find
+from tonnage.provisioning.claims.node_scope import DriverInfo
+from tonnage.provisioning.claims.provisioning import SecretRef, read_secret, release_after
+from tonnage.provisioning.claims.snapshot_shape import C, K, S, SnapshotShape
 
 WORKERS = 20
 RETRY_START, RETRY_MAX = 1.0, 300.0

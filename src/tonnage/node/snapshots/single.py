@@ -11,22 +11,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tonnage.aio.tasks import SharedRead
-from tonnage.api.group_snapshot import is_member_content
-from tonnage.api.kinds import SNAPSHOT_CONTENTS
-from tonnage.api.snapshot import (
+from tonnage.base.aio.tasks import SharedRead
+from tonnage.base.errors import InUseError, NotFoundError, UnavailableError
+from tonnage.csi.client import types
+from tonnage.csi.errors import CsiError
+from tonnage.kubernetes.api.group_snapshot import is_member_content
+from tonnage.kubernetes.api.kinds import SNAPSHOT_CONTENTS
+from tonnage.kubernetes.api.snapshot import (
     MANAGED_BY,
     VolumeSnapshot,
     VolumeSnapshotClass,
     VolumeSnapshotContent,
     snapshot_name,
 )
-from tonnage.claims.node_scope import DriverInfo
-from tonnage.claims.snapshot_shape import SINGLE
-from tonnage.csi.client import types
-from tonnage.csi.errors import CsiError
-from tonnage.errors import InUseError, NotFoundError, UnavailableError
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.snapshots.contents import ContentLoop
 from tonnage.node.snapshots.shared import (
@@ -39,6 +37,8 @@ from tonnage.node.snapshots.shared import (
     pool_of,
     secrets_of,
 )
+from tonnage.provisioning.claims.node_scope import DriverInfo
+from tonnage.provisioning.claims.snapshot_shape import SINGLE
 
 log = logging.getLogger(__name__)
 _NAMED_BY_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$")

@@ -12,16 +12,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-from tonnage.aio.clock import Clock
-from tonnage.api import matching, names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, PODS, VOLUMES
-from tonnage.api.meta import KubeObject
-from tonnage.api.pods import Pod
-from tonnage.claims.bind import claim_reference, selection
-from tonnage.errors import ApiError, PreconditionError, TonnageError, UnavailableError
-from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
+from tonnage.base.aio.clock import Clock
+from tonnage.base.errors import ApiError, PreconditionError, TonnageError, UnavailableError
+from tonnage.kubernetes.api import matching, names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS, VOLUMES
+from tonnage.kubernetes.api.meta import KubeObject
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client, refer
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.provisioning.claims.bind import claim_reference, selection
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.framework.plugin import SchedulingDecision, Unbound
 from tonnage.scheduler.framework.pod_info import claim_uses

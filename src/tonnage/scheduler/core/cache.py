@@ -12,13 +12,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from tonnage.api import matching, names
-from tonnage.api.core import Node, PersistentVolume, PersistentVolumeClaim
-from tonnage.api.pods import Pod
-from tonnage.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
-from tonnage.capacity.published import PublishedCapacity, PublishedStorage
-from tonnage.capacity.topology_index import NodeLabels
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api import matching, names
+from tonnage.kubernetes.api.core import Node, PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.storage import CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment
+from tonnage.provisioning.capacity.published import PublishedCapacity, PublishedStorage
+from tonnage.provisioning.capacity.topology_index import NodeLabels
 from tonnage.scheduler.framework.nodes import Columns, Residents
 from tonnage.scheduler.framework.plugin import FREED, RejectionCause, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import AffinityTerms, Ask, claim_uses, compile_affinity, compile_demand

@@ -10,14 +10,14 @@ import asyncio
 import logging
 from typing import Any, NamedTuple
 
-from tonnage.aio.clock import Clock, rfc3339
-from tonnage.aio.tasks import Background
-from tonnage.api.kinds import PODS
-from tonnage.api.pods import Pod
-from tonnage.errors import ApiError, ApiNotFoundError, TonnageError
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
+from tonnage.base.aio.clock import Clock, rfc3339
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import ApiError, ApiNotFoundError, TonnageError
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.kubernetes.client.client import Client, refer
+from tonnage.kubernetes.client.events import EventRecorder
 
 log = logging.getLogger(__name__)
 POD_SCHEDULED = "PodScheduled"

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeVar
 
-from tonnage.api.core import Node, Taint
-from tonnage.api.pods import Pod
-from tonnage.api.storage import CSINode
+from tonnage.kubernetes.api.core import Node, Taint
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.storage import CSINode
 from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import CPU, MEMORY, Amounts, Demand, Place, Port, UsedVolume, amounts_of
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Protocol
 
-from tonnage.api import matching
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.selectors import NodeMatcher
-from tonnage.api.storage import StorageClass
+from tonnage.kubernetes.api import matching
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.selectors import NodeMatcher
+from tonnage.kubernetes.api.storage import StorageClass
 from tonnage.scheduler.framework.pod_info import Ask, InlineUse, UsedVolume
 
 

@@ -13,15 +13,22 @@ from typing import Any
 
 import msgspec
 
-from tonnage.api import names
-from tonnage.api.affinity import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
-from tonnage.api.core import NodeSelector
-from tonnage.api.decode import convert
-from tonnage.api.meta import LabelSelector
-from tonnage.api.pods import Container, Pod, Toleration, Volume, claim_name
-from tonnage.api.quantity import Quantity, to_bytes
-from tonnage.api.selectors import NodeMatcher, Requirement, Selector, from_label_selector, node_matcher, term_matcher
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.affinity import PodAffinity, PodAffinityTerm, TopologySpreadConstraint
+from tonnage.kubernetes.api.core import NodeSelector
+from tonnage.kubernetes.api.decode import convert
+from tonnage.kubernetes.api.meta import LabelSelector
+from tonnage.kubernetes.api.pods import Container, Pod, Toleration, Volume, claim_name
+from tonnage.kubernetes.api.quantity import Quantity, to_bytes
+from tonnage.kubernetes.api.selectors import (
+    NodeMatcher,
+    Requirement,
+    Selector,
+    from_label_selector,
+    node_matcher,
+    term_matcher,
+)
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 _SCORED_CPU, _SCORED_MEMORY = 100, 200 * 1024**2  # of a container without requests, in scores

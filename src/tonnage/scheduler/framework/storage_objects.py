@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from tonnage.api import matching
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.origin import Origin, origin_of
-from tonnage.api.snapshot import VolumeSnapshot, VolumeSnapshotContent
-from tonnage.api.storage import CSIDriver, StorageClass
-from tonnage.capacity.topology_index import EVERYWHERE, ByTopology, Labels, Reach, reach_of_nodes
-from tonnage.kube.cache import Cache
+from tonnage.kubernetes.api import matching
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.origin import Origin, origin_of
+from tonnage.kubernetes.api.snapshot import VolumeSnapshot, VolumeSnapshotContent
+from tonnage.kubernetes.api.storage import CSIDriver, StorageClass
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.provisioning.capacity.topology_index import EVERYWHERE, ByTopology, Labels, Reach, reach_of_nodes
 from tonnage.scheduler.framework.pod_info import UsedVolume
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tonnage.capacity.published import Offers, PublishedCapacity
+    from tonnage.provisioning.capacity.published import Offers, PublishedCapacity
 from tonnage.scheduler.framework.pod_info import DEFAULT, SOME, InlineUse, Place
 
 NO_INLINE = "node(s) did not have enough free storage for inline volumes"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log
 
-from tonnage.api.taints import tolerates
-from tonnage.capacity.topology_index import NodeLabels
+from tonnage.kubernetes.api.taints import tolerates
+from tonnage.provisioning.capacity.topology_index import NodeLabels
 from tonnage.scheduler.framework.nodes import Columns, tally
 from tonnage.scheduler.framework.plugin import Check, CycleState, NodeFilter, Reasons, RejectionCause, Stop
 from tonnage.scheduler.framework.pod_info import AffinityTerms, Ask, Spread, Term, TermGroup

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
-from tonnage.api import names
-from tonnage.capacity.published import PublishedCapacity, PublishedStorage
+from tonnage.kubernetes.api import names
+from tonnage.provisioning.capacity.published import PublishedCapacity, PublishedStorage
 from tonnage.scheduler.framework.plugin import PodVolumes, Reasons, RejectionCause
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
 from tonnage.scheduler.plugins.volume_binding import NO_CLASS, NO_STORAGE

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from tonnage.api import names
-from tonnage.api.core import Taint
-from tonnage.api.pods import Toleration
-from tonnage.api.taints import tolerates
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Taint
+from tonnage.kubernetes.api.pods import Toleration
+from tonnage.kubernetes.api.taints import tolerates
 from tonnage.scheduler.framework.nodes import Columns
 from tonnage.scheduler.framework.plugin import Check, CycleState, NodeFilter, Reasons, RejectionCause
 from tonnage.scheduler.framework.pod_info import CPU, MEMORY, PODS, Ask, Port, UsedVolume

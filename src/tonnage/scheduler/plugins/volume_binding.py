@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from tonnage.api import matching, names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.pods import Pod
-from tonnage.api.selectors import NodeMatcher
-from tonnage.api.storage import StorageClass
-from tonnage.capacity.pool_fit import allot, fit_together
-from tonnage.capacity.published import NO_BOUND, PublishedStorage
+from tonnage.kubernetes.api import matching, names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.selectors import NodeMatcher
+from tonnage.kubernetes.api.storage import StorageClass
+from tonnage.provisioning.capacity.pool_fit import allot, fit_together
+from tonnage.provisioning.capacity.published import NO_BOUND, PublishedStorage
 from tonnage.scheduler.framework.nodes import Columns
 from tonnage.scheduler.framework.plugin import (
     NO_VOLUMES,

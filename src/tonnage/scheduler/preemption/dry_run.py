@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from tonnage.api import matching, names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.pods import CSIVolumeSource, Pod
-from tonnage.api.policy import NEVER, PodDisruptionBudget
-from tonnage.api.quantity import to_bytes
-from tonnage.capacity.published import NO_BOUND, Offers, PublishedCapacity
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api import matching, names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.pods import CSIVolumeSource, Pod
+from tonnage.kubernetes.api.policy import NEVER, PodDisruptionBudget
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.provisioning.capacity.published import NO_BOUND, Offers, PublishedCapacity
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.nodes import Placement
 from tonnage.scheduler.framework.plugin import HELPED, Refusal

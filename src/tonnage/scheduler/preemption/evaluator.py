@@ -12,15 +12,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 
-from tonnage.aio.clock import Clock
-from tonnage.aio.tasks import Background
-from tonnage.api.kinds import PODS
-from tonnage.api.pods import Pod
-from tonnage.api.policy import PodDisruptionBudget
-from tonnage.api.quantity import from_bytes
-from tonnage.errors import ApiConflictError, ApiNotFoundError, TonnageError
-from tonnage.kube.client import Client, refer
-from tonnage.kube.events import EventRecorder
+from tonnage.base.aio.clock import Clock
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import ApiConflictError, ApiNotFoundError, TonnageError
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.policy import PodDisruptionBudget
+from tonnage.kubernetes.api.quantity import from_bytes
+from tonnage.kubernetes.client.client import Client, refer
+from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.scheduler.core.conditions import PodCondition, write_condition
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision

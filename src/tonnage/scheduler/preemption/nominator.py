@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tonnage.api.pods import Pod
+from tonnage.kubernetes.api.pods import Pod
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision, Stop
 from tonnage.scheduler.framework.pod_info import Ask, UsedVolume

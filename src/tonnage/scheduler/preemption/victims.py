@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from tonnage.api.pods import Pod
-from tonnage.api.policy import PodDisruptionBudget
-from tonnage.api.selectors import Selector, from_label_selector
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.policy import PodDisruptionBudget
+from tonnage.kubernetes.api.selectors import Selector, from_label_selector
 
 _NOT_STARTED = "~"  # later than any time
 _OFFSET = 1 << 31

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.kube.transport import JSON, MERGE_PATCH, Request, Response
-from tonnage.testing.clock import ManualClock
+from tonnage.kubernetes.client.transport import JSON, MERGE_PATCH, Request, Response
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.testing.clock import ManualClock
 
 
 class Api:

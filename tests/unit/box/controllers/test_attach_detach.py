@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from tests.unit.conftest import Settle
 
-from tonnage.api import names
-from tonnage.api.kinds import ATTACHMENTS, CSI_DRIVERS, NODES, PODS
-from tonnage.box.controllers.attach_detach import AttachDetach
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing.clock import ManualClock
-from tonnage.testing.objects import MakeClaim, MakePod, MakeVolume
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import ATTACHMENTS, CSI_DRIVERS, NODES, PODS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.attach_detach import AttachDetach
+from tonnage_box.testing.clock import ManualClock
+from tonnage_box.testing.objects import MakeClaim, MakePod, MakeVolume
 
 
 async def test_a_driver_without_attachments_costs_no_write(

@@ -6,11 +6,11 @@ from typing import Any
 
 from tests.unit.conftest import Running
 
-from tonnage.api.kinds import CLUSTER_ROLES
-from tonnage.box.controllers.cluster_role_aggregation import ClusterRoleAggregator
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api.kinds import CLUSTER_ROLES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.cluster_role_aggregation import ClusterRoleAggregator
+from tonnage_box.testing.wait import Eventually
 
 
 def rule(resource: str) -> dict[str, Any]:

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from tests.unit.conftest import Running, Told
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, PODS, RESOURCE_QUOTAS
-from tonnage.api.meta import to_builtins
-from tonnage.box.controllers.ephemeral import EphemeralController
-from tonnage.errors import ApiNotFoundError, PreconditionError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.observe.metrics import EPHEMERAL_CREATED, EPHEMERAL_FAILED
-from tonnage.testing.wait import Eventually
+from tonnage.base.errors import ApiNotFoundError, PreconditionError
+from tonnage.base.observe.metrics import EPHEMERAL_CREATED, EPHEMERAL_FAILED
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, PODS, RESOURCE_QUOTAS
+from tonnage.kubernetes.api.meta import to_builtins
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.ephemeral import EphemeralController
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.conftest import Settle, Told
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NODES, PODS
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.box.controllers.garbage_collector import GarbageCollector
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, CONFIG_MAPS, NODES, PODS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.controllers.garbage_collector import GarbageCollector
 
 Make = Callable[..., Awaitable[Any]]
 KINDS = (CONFIG_MAPS, PODS, CLAIMS, NODES)

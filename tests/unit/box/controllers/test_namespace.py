@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.unit.conftest import Running
 
-from tonnage.api.kinds import CLAIMS, CONFIG_MAPS, NAMESPACES, PODS
-from tonnage.box.controllers.namespace import NamespaceController
-from tonnage.errors import ApiError, ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing.clock import ManualClock
-from tonnage.testing.wait import Eventually
+from tonnage.base.errors import ApiError, ApiNotFoundError
+from tonnage.kubernetes.api.kinds import CLAIMS, CONFIG_MAPS, NAMESPACES, PODS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.namespace import NamespaceController
+from tonnage_box.testing.clock import ManualClock
+from tonnage_box.testing.wait import Eventually
 
 Settle = Callable[[], Awaitable[None]]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 from tests.unit.conftest import Settle, Told
 
-from tonnage.api.kinds import LEASES, NODES
-from tonnage.box.controllers.node_health import GRACE, NAMESPACE, UNREACHABLE, NodeHealth
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing.clock import ManualClock
+from tonnage.kubernetes.api.kinds import LEASES, NODES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.node_health import GRACE, NAMESPACE, UNREACHABLE, NodeHealth
+from tonnage_box.testing.clock import ManualClock
 
 READY = [{"type": "Ready", "status": "True"}, {"type": "Mine", "status": "True"}]
 OTHER = {"key": "mine", "effect": "NoSchedule", "timeAdded": "2026-01-02T03:04:05Z"}

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.api import names
-from tonnage.api.core import ConfigMap
-from tonnage.api.kinds import CONFIG_MAPS
-from tonnage.api.meta import ObjectMeta, OwnerReference
-from tonnage.box.controllers.garbage_collector import OwnerLookup, Owners, blocks, refers_to
-from tonnage.kube.cache import Cache
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import ConfigMap
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS
+from tonnage.kubernetes.api.meta import ObjectMeta, OwnerReference
+from tonnage.kubernetes.client.cache import Cache
+from tonnage_box.controllers.garbage_collector import OwnerLookup, Owners, blocks, refers_to
 
 _UIDS = st.sampled_from("abcd")
 

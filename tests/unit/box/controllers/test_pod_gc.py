@@ -6,12 +6,12 @@ from typing import Any
 
 from tests.unit.conftest import Settle
 
-from tonnage.api.kinds import NODES, PODS
-from tonnage.box.controllers.pod_gc import QUARANTINE, PodGarbageCollector
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing.clock import ManualClock
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api.kinds import NODES, PODS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.pod_gc import QUARANTINE, PodGarbageCollector
+from tonnage_box.testing.clock import ManualClock
 
 
 async def _pod(kube: Client, name: str, node: str, **meta: Any) -> None:

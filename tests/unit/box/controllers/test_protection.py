@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from tests.unit.conftest import Running
 
-from tonnage.api import names
-from tonnage.api.kinds import ATTRIBUTES_CLASSES, CLAIMS, PODS, VOLUMES
-from tonnage.box.controllers.protection import AttributesClassProtection, ClaimProtection, VolumeProtection
-from tonnage.claims.bind import bind
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing.wait import Eventually
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import ATTRIBUTES_CLASSES, CLAIMS, PODS, VOLUMES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.provisioning.claims.bind import bind
+from tonnage_box.controllers.protection import AttributesClassProtection, ClaimProtection, VolumeProtection
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Settle = Callable[[], Awaitable[None]]

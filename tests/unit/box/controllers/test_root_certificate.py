@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.unit.conftest import Running
 
-from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES
-from tonnage.api.names import ROOT_CA
-from tonnage.box.controllers.root_certificate import RootCertificatePublisher
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing.wait import Eventually
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS, NAMESPACES
+from tonnage.kubernetes.api.names import ROOT_CA
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.root_certificate import RootCertificatePublisher
+from tonnage_box.testing.wait import Eventually
 
 
 async def test_each_namespace_has_it(

@@ -6,12 +6,12 @@ from typing import Any
 
 from tests.unit.conftest import Running
 
-from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
-from tonnage.box.controllers.service_account import ServiceAccountController
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing.wait import Eventually
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.service_account import ServiceAccountController
+from tonnage_box.testing.wait import Eventually
 
 
 async def make_namespace(kube: Client) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tonnage.box.controllers.tombstones import Tombstones
+from tonnage_box.controllers.tombstones import Tombstones
 
 
 def test_the_newest_10000_are_remembered() -> None:

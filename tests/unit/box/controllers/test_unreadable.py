@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 from tests.unit.controller.contexts import context
-from tests.unit.kube.nulls import Nulls
+from tests.unit.kubernetes.client.nulls import Nulls
 
-from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, CLAIMS, CONFIG_MAPS, NAMESPACES, NODES, PODS, VOLUMES
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.box.controllers.garbage_collector import GarbageCollector
-from tonnage.box.controllers.namespace import NamespaceController
-from tonnage.box.controllers.protection import ClaimProtection
-from tonnage.box.controllers.pv_binder.controller import Binder
+from tonnage.base.errors import ApiUnreadableError
 from tonnage.controller.capacity_cleanup import GoneCapacity
 from tonnage.controller.node_loss import GoneNodes
-from tonnage.errors import ApiUnreadableError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing.clock import ManualClock
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CAPACITIES, CLAIMS, CONFIG_MAPS, NAMESPACES, NODES, PODS, VOLUMES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.controllers.garbage_collector import GarbageCollector
+from tonnage_box.controllers.namespace import NamespaceController
+from tonnage_box.controllers.protection import ClaimProtection
+from tonnage_box.controllers.pv_binder.controller import Binder
+from tonnage_box.testing.clock import ManualClock
 
 Make = Callable[..., Awaitable[Any]]
 WRONG = {"spec": 7}

@@ -11,21 +11,21 @@ import pytest
 from tests.unit.conftest import Running, Settle, Told
 from tests.unit.controller.contexts import context
 
-from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, PODS, VOLUMES
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.box.controllers.ephemeral import EphemeralController
-from tonnage.box.controllers.garbage_collector import GarbageCollector
-from tonnage.box.controllers.protection import ClaimProtection, VolumeProtection
-from tonnage.box.controllers.pv_binder.controller import Binder
-from tonnage.claims.bind import bind, is_complete
 from tonnage.controller.immediate import ImmediateController
 from tonnage.controller.preassigned import PreassignedPods
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.kube.transport import Response
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CAPACITIES, CLAIMS, CSI_DRIVERS, NODES, PODS, VOLUMES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.transport import Response
+from tonnage.provisioning.claims.bind import bind, is_complete
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.controllers.ephemeral import EphemeralController
+from tonnage_box.controllers.garbage_collector import GarbageCollector
+from tonnage_box.controllers.protection import ClaimProtection, VolumeProtection
+from tonnage_box.controllers.pv_binder.controller import Binder
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 PODS_MADE = 20

@@ -14,8 +14,8 @@ from tests.unit.box.cost.largest import KindField
 from tests.unit.box.cost.turns import CallCounter, Turns
 from tests.unit.box.cost.world import World
 
-from tonnage.box.apiserver.request import negotiate
-from tonnage.kube.transport import MERGE_PATCH
+from tonnage.kubernetes.client.transport import MERGE_PATCH
+from tonnage_box.apiserver.request import negotiate
 
 MOST_CALLS = 1_000_000
 """Calls and returns in one turn of the loop: about 100 ms of plain Python."""

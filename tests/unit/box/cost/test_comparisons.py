@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.box.cost.largest import KindField, fields
 
-from tonnage.box.apiserver.registry.resources import RESOURCES
-from tonnage.box.apiserver.validation import pod
+from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.validation import pod
 
 _SIZE, _EACH = 800, 60
 """Items of a list, and how often each may be compared: a comparison of all with all takes 400 for each."""
@@ -70,6 +70,7 @@ def comparisons(field: KindField) -> dict[str, int]:
     return found
 
 
+@pytest.mark.slow
 def test_no_list_is_compared_with_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pod, "_has_nul", lambda spec: False)  # the encoder takes no subclass of str
     every = {name: comparisons(field) for name, field in lists().items()}

@@ -12,28 +12,28 @@ from typing import Any
 
 import pytest
 
-from tonnage.aio.clock import RealClock
-from tonnage.aio.tasks import Background
-from tonnage.api.core import Event
-from tonnage.api.kinds import CLAIMS, CSI_DRIVERS, EVENTS, PODS, STORAGE_CLASSES, VOLUMES
-from tonnage.api.pods import Pod
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.box.kubelet import node_status
-from tonnage.box.kubelet.containers.paths import Paths
-from tonnage.box.kubelet.containers.rootfs import ADDRESS
-from tonnage.box.kubelet.containers.runtime import NoneRuntime, Runtime
-from tonnage.box.kubelet.kubelet import Kubelet
-from tonnage.box.kubelet.volumes.sources import NodeFields
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import ApiNotFoundError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.pools.fake.backend import FakePool
+from tonnage.kubernetes.api.core import Event
+from tonnage.kubernetes.api.kinds import CLAIMS, CSI_DRIVERS, EVENTS, PODS, STORAGE_CLASSES, VOLUMES
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.kubelet import node_status
+from tonnage_box.kubelet.containers.paths import Paths
+from tonnage_box.kubelet.containers.rootfs import ADDRESS
+from tonnage_box.kubelet.containers.runtime import NoneRuntime, Runtime
+from tonnage_box.kubelet.kubelet import Kubelet
+from tonnage_box.kubelet.volumes.sources import NodeFields
 
 DRIVER = "csi.tonnage.dev"
 NODE = "node-1"

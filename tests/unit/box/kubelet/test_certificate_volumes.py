@@ -10,17 +10,17 @@ from typing import Any, Protocol
 
 import pytest
 
-from tonnage.aio.clock import RealClock
-from tonnage.api import names
-from tonnage.api.core import Event
-from tonnage.api.kinds import NAMESPACES, POD_CERTIFICATE_REQUESTS, PODS, SERVICE_ACCOUNTS, TRUST_BUNDLES
-from tonnage.api.pods import Pod
-from tonnage.box.control_plane import certificate_loops
-from tonnage.inline.cert.authority import make_authority, read_certificates
-from tonnage.inline.cert.keys import public_bytes, read_key
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.testing import apiserver
+from tonnage.base.aio.clock import RealClock
+from tonnage.csi.inline.cert.authority import make_authority, read_certificates
+from tonnage.csi.inline.cert.keys import public_bytes, read_key
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Event
+from tonnage.kubernetes.api.kinds import NAMESPACES, POD_CERTIFICATE_REQUESTS, PODS, SERVICE_ACCOUNTS, TRUST_BUNDLES
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage_box.control_plane import certificate_loops
+from tonnage_box.testing import apiserver
 
 Running = Callable[..., AbstractAsyncContextManager[None]]
 Bundle = dict[str, Any]

@@ -11,12 +11,12 @@ import msgspec
 import pytest
 from tests.programs import needs_containers
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import PODS
-from tonnage.api.pods import Pod
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended, Mounted
-from tonnage.errors import InvalidError
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage_box.kubelet.containers.runtime import ContainerSpec, Ended, Mounted
 
 BIND = "x\0--bind\0/\0/hostroot"
 """An option of bwrap behind a NUL."""

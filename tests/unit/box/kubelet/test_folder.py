@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.box.kubelet.folder import remove_tree
-from tonnage.box.kubelet.volumes import fsgroup
-from tonnage.errors import PreconditionError
+from tonnage.base.errors import PreconditionError
 from tonnage.host import mount
+from tonnage_box.kubelet.folder import remove_tree
+from tonnage_box.kubelet.volumes import fsgroup
 
 
 @pytest.mark.real
@@ -30,6 +30,7 @@ def test_a_folder_with_a_mount_is_not_removed(real_folder: Path) -> None:
     assert [p.name for p in real_folder.iterdir()] == ["precious"]
 
 
+@pytest.mark.slow
 def test_a_tree_deeper_than_a_path_may_be_long_is_given_to_a_group_and_removed(tmp_path: Path) -> None:
     at = os.open(tmp_path, os.O_RDONLY)
     for _ in range(2500):

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.api.kinds import PODS
+from tonnage.kubernetes.api.kinds import PODS
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 

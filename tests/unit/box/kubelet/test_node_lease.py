@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import LEASES, NODES
-from tonnage.box.kubelet.node_lease import NAMESPACE, NodeLease
-from tonnage.kube.client import Client
+from tonnage.base.aio.clock import RealClock
+from tonnage.kubernetes.api.kinds import LEASES, NODES
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.kubelet.node_lease import NAMESPACE, NodeLease
 
 
 async def test_is_made_once_and_renewed(kube: Client) -> None:

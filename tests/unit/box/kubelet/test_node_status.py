@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from tests.unit.conftest import Told
 
-from tonnage.api import names
-from tonnage.api.kinds import NODES
-from tonnage.box.kubelet import node_status
-from tonnage.box.kubelet.node_status import NodeObject, machine
-from tonnage.box.kubelet.pods.eviction import DiskSpace
-from tonnage.box.kubelet.volumes.sources import NodeFields
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.testing.clock import ManualClock
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import NODES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage_box.kubelet import node_status
+from tonnage_box.kubelet.node_status import NodeObject, machine
+from tonnage_box.kubelet.pods.eviction import DiskSpace
+from tonnage_box.kubelet.volumes.sources import NodeFields
+from tonnage_box.testing.clock import ManualClock
 
 FIELDS = NodeFields("n1", "10.0.0.1", {"cpu": "2", "pods": "7"})
 

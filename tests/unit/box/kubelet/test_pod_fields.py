@@ -22,26 +22,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from tonnage.aio.clock import RealClock
-from tonnage.api import pods
-from tonnage.api.pods import Container, Pod
-from tonnage.box.apiserver.schema import schemas
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.box.kubelet.containers import bubblewrap, rootfs
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.box.kubelet.containers.env import Environment
-from tonnage.box.kubelet.containers.rootfs import Bind
-from tonnage.box.kubelet.containers.runtime import ContainerSpec, Mounted
-from tonnage.box.kubelet.containers.spawn import join
-from tonnage.box.kubelet.volumes import subpaths
-from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes
-from tonnage.box.kubelet.volumes.pod_certificates import Credential, PodCertificates
-from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
-from tonnage.errors import TonnageError
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import TonnageError
 from tonnage.host.encoding import encode
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request
+from tonnage.kubernetes.api import pods
+from tonnage.kubernetes.api.pods import Container, Pod
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request
+from tonnage_box.apiserver.schema import schemas
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.kubelet.containers import bubblewrap, rootfs
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage_box.kubelet.containers.env import Environment
+from tonnage_box.kubelet.containers.rootfs import Bind
+from tonnage_box.kubelet.containers.runtime import ContainerSpec, Mounted
+from tonnage_box.kubelet.containers.spawn import join
+from tonnage_box.kubelet.volumes import subpaths
+from tonnage_box.kubelet.volumes.builtin_volumes import FileVolumes
+from tonnage_box.kubelet.volumes.pod_certificates import Credential, PodCertificates
+from tonnage_box.kubelet.volumes.sources import NodeFields, ObjectSources
 
 Place = tuple[str | int, ...]
 _ARITY = {
@@ -356,7 +356,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Bench:
         subpaths.check(path)
         return target
 
-    monkeypatch.setattr("tonnage.box.kubelet.volumes.subpaths.bind", bind)
+    monkeypatch.setattr("tonnage_box.kubelet.volumes.subpaths.bind", bind)
     return _Bench(tmp_path)
 
 
@@ -420,7 +420,7 @@ def test_no_text_reaches_another_argument(tmp_path_factory: pytest.TempPathFacto
     async def work() -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(
-                "tonnage.box.kubelet.volumes.subpaths.bind",
+                "tonnage_box.kubelet.volumes.subpaths.bind",
                 lambda v, path, at, *, read_only: (subpaths.check(path), at)[1],
             )
             made = ApiServer(Store(extractor()))
@@ -452,7 +452,7 @@ def test_no_value_from_elsewhere_reaches_another_argument(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "tonnage.box.kubelet.volumes.subpaths.bind", lambda v, path, at, *, read_only: (subpaths.check(path), at)[1]
+            "tonnage_box.kubelet.volumes.subpaths.bind", lambda v, path, at, *, read_only: (subpaths.check(path), at)[1]
         )
         before = asyncio.run(ask("a", "a"))
         try:

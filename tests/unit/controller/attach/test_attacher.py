@@ -10,19 +10,19 @@ import pytest
 from tests.unit.controller.attach.world import FINALIZER, AttachWorld, Served, serving
 from tests.unit.controller.snapshots.world import Recording
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import ATTACHMENTS, CSI_NODES, VOLUMES
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.claims.bind import find
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import PreconditionError
+from tonnage.base.observe import metrics
 from tonnage.controller.attach.attacher import PROTECTORS, WORKERS, VolumeProtector
 from tonnage.controller.attach.decision import NODE_ID
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import PreconditionError
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request, Response
-from tonnage.observe import metrics
-from tonnage.testing.network_driver import NETWORK_DRIVER
-from tonnage.testing.wait import eventually
+from tonnage.kubernetes.api.kinds import ATTACHMENTS, CSI_NODES, VOLUMES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request, Response
+from tonnage.provisioning.claims.bind import find
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing.network_driver import NETWORK_DRIVER
+from tonnage_box.testing.wait import eventually
 
 
 @pytest.fixture

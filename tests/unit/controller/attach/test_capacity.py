@@ -10,18 +10,18 @@ import pytest
 from tests.unit.controller.attach.world import AttachWorld, Served, serving
 from tests.unit.controller.snapshots.world import Recording
 
-from tonnage.aio.clock import RealClock
-from tonnage.api import names
-from tonnage.api.kinds import CAPACITIES, CSI_DRIVERS, NAMESPACES, STORAGE_CLASSES, VOLUMES
-from tonnage.api.storage import CSIStorageCapacity
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.capacity.object import numbers, reason
+from tonnage.base.aio.clock import RealClock
 from tonnage.controller.attach.drivers import AttachEndpoint, AttachingDrivers
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.errors import Code, CsiError
-from tonnage.kube.client import Client
-from tonnage.testing.network_driver import NETWORK_DRIVER
-from tonnage.testing.wait import eventually
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CAPACITIES, CSI_DRIVERS, NAMESPACES, STORAGE_CLASSES, VOLUMES
+from tonnage.kubernetes.api.storage import CSIStorageCapacity
+from tonnage.kubernetes.client.client import Client
+from tonnage.provisioning.capacity.object import numbers, reason
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing.network_driver import NETWORK_DRIVER
+from tonnage_box.testing.wait import eventually
 
 GI = 1 << 30
 

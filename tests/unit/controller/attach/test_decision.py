@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.core import CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeSpec
-from tonnage.api.meta import ObjectMeta
-from tonnage.api.storage import VolumeAttachment
 from tonnage.controller.attach.decision import (
     NODE_ID,
     AttachmentFacts,
@@ -20,6 +17,9 @@ from tonnage.controller.attach.decision import (
 )
 from tonnage.controller.attach.drivers import AttachingDriver
 from tonnage.csi.client.types import AccessMode
+from tonnage.kubernetes.api.core import CSIPersistentVolumeSource, PersistentVolume, PersistentVolumeSpec
+from tonnage.kubernetes.api.meta import ObjectMeta
+from tonnage.kubernetes.api.storage import VolumeAttachment
 
 NAME = "d.example.com"
 FINALIZER = "external-attacher/d-example-com"

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.aio.clock import RealClock
-from tonnage.aio.tasks import Background
-from tonnage.api import names
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import InvalidError
 from tonnage.controller.attach.drivers import AttachEndpoint, AttachingDriver, AttachingDrivers
 from tonnage.controller.config import parse_endpoints
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import InvalidError
-from tonnage.testing.network_driver import NETWORK_DRIVER, NetworkStorage, network_client
-from tonnage.testing.wait import eventually
+from tonnage.kubernetes.api import names
+from tonnage_box.testing.network_driver import NETWORK_DRIVER, NetworkStorage, network_client
+from tonnage_box.testing.wait import eventually
 
 
 def _client(node: str) -> AttachEndpoint:

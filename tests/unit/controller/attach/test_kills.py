@@ -17,15 +17,15 @@ from tests.examples import examples
 from tests.unit.controller.attach.world import FINALIZER, AttachWorld, serving
 from tests.unit.controller.snapshots.world import Killed, Recording
 
-from tonnage.aio.clock import LoopClock
-from tonnage.api import names
-from tonnage.api.kinds import ATTACHMENTS, CSI_NODES, VOLUMES
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.errors import ApiAlreadyExistsError, ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.testing import apiserver
-from tonnage.testing.clock import run_virtual
-from tonnage.testing.network_driver import NETWORK_DRIVER
+from tonnage.base.aio.clock import LoopClock
+from tonnage.base.errors import ApiAlreadyExistsError, ApiNotFoundError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import ATTACHMENTS, CSI_NODES, VOLUMES
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing import apiserver
+from tonnage_box.testing.clock import run_virtual
+from tonnage_box.testing.network_driver import NETWORK_DRIVER
 
 NODES = ("n1", "n2")
 QUIET = 5.0

@@ -10,19 +10,19 @@ from typing import Any
 
 from tests.unit.controller.contexts import context
 
-from tonnage.aio.tasks import Background
-from tonnage.api import names
-from tonnage.api.kinds import ATTACHMENTS, CSI_DRIVERS, CSI_NODES, SECRETS, VOLUMES
-from tonnage.api.storage import VolumeAttachment
-from tonnage.claims.bind import find
+from tonnage.base.aio.tasks import Background
 from tonnage.controller.attach.attacher import Attacher
 from tonnage.controller.attach.capacity import SharedCapacity
 from tonnage.controller.attach.comparison import AttachmentComparison
 from tonnage.controller.attach.drivers import AttachEndpoint, AttachingDrivers
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing.network_driver import NETWORK_DRIVER, NetworkStorage, NetworkVolume, network_client
-from tonnage.testing.wait import eventually
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import ATTACHMENTS, CSI_DRIVERS, CSI_NODES, SECRETS, VOLUMES
+from tonnage.kubernetes.api.storage import VolumeAttachment
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.provisioning.claims.bind import find
+from tonnage_box.testing.network_driver import NETWORK_DRIVER, NetworkStorage, NetworkVolume, network_client
+from tonnage_box.testing.wait import eventually
 
 FINALIZER = "external-attacher/network-example-com"
 GI = 1 << 30

@@ -12,9 +12,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
-from tonnage.errors import ApiNotFoundError
-from tonnage.inline.cert.keys import PrivateKey, make_key
-from tonnage.kube.transport import Request, Response, Transport
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.csi.inline.cert.keys import PrivateKey, make_key
+from tonnage.kubernetes.client.transport import Request, Response, Transport
 
 SIGNER = "tonnage.dev/internal"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.base.errors import UnavailableError
 from tonnage.controller.certificates.authority_folder import AuthorityFolder
-from tonnage.errors import UnavailableError
 
 
 async def test_a_secret_that_is_no_authority(tmp_path: Path) -> None:

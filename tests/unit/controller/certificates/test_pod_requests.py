@@ -22,12 +22,8 @@ from tests.unit.controller.certificates.pod_certificates import (
 )
 from tests.unit.controller.contexts import context
 
-from tonnage.aio.clock import RealClock, parse_rfc3339
-from tonnage.api.certificate import PodCertificateRequest
-from tonnage.api.decode import convert
-from tonnage.api.kinds import POD_CERTIFICATE_REQUESTS, PODS
-from tonnage.api.pods import Pod
-from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.base.aio.clock import RealClock, parse_rfc3339
+from tonnage.base.errors import UnavailableError
 from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.certificates.pod_requests import (
     PodCertificateRefusedError,
@@ -37,13 +33,23 @@ from tonnage.controller.certificates.pod_requests import (
     public_key,
 )
 from tonnage.controller.config import SigningConfig
-from tonnage.errors import UnavailableError
-from tonnage.inline.cert.authority import CertificateAuthority, make_authority, pem_of, read_certificates, secret_data
-from tonnage.inline.cert.keys import make_key, public_bytes
-from tonnage.inline.cert.policy import NamePolicy
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing import apiserver
+from tonnage.csi.inline.cert.authority import (
+    CertificateAuthority,
+    make_authority,
+    pem_of,
+    read_certificates,
+    secret_data,
+)
+from tonnage.csi.inline.cert.keys import make_key, public_bytes
+from tonnage.csi.inline.cert.policy import NamePolicy
+from tonnage.kubernetes.api.certificate import PodCertificateRequest
+from tonnage.kubernetes.api.decode import convert
+from tonnage.kubernetes.api.kinds import POD_CERTIFICATE_REQUESTS, PODS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing import apiserver
 
 POLICY = NamePolicy(allow=("subject:O=Example",))
 Running = Callable[..., AbstractAsyncContextManager[None]]

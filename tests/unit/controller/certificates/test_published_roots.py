@@ -11,20 +11,20 @@ import pytest
 from tests.unit.controller.certificates.pod_certificates import VersionedTransport
 from tests.unit.controller.contexts import context
 
-from tonnage.aio.clock import RealClock
-from tonnage.api import names
-from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES, TRUST_BUNDLES
-from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import ApiError, ApiNotFoundError, UnavailableError
 from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.certificates.published_roots import EVERY, PublishedRoots, bundle_name
 from tonnage.controller.config import SigningConfig
-from tonnage.errors import ApiError, ApiNotFoundError, UnavailableError
-from tonnage.inline.cert.authority import make_authority, secret_data
-from tonnage.inline.cert.policy import NamePolicy
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing import apiserver
+from tonnage.csi.inline.cert.authority import make_authority, secret_data
+from tonnage.csi.inline.cert.policy import NamePolicy
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS, NAMESPACES, TRUST_BUNDLES
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing import apiserver
 
 Running = Callable[..., AbstractAsyncContextManager[None]]
 Settle = Callable[[], Awaitable[None]]

@@ -11,16 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.controller.contexts import context
-from tests.unit.inline.cert.makers import issue_request, ours
+from tests.unit.csi.inline.cert.makers import issue_request, ours
 
-from tonnage.aio.clock import RealClock
-from tonnage.api import names
-from tonnage.api.certificate import CertificateSigningRequest
-from tonnage.api.decode import convert
-from tonnage.api.kinds import NAMESPACES, PODS, SIGNING_REQUESTS
-from tonnage.api.pods import Pod
-from tonnage.box.apiserver.request.user import ApiUser
-from tonnage.box.apiserver.server.server import ApiServer
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import InvalidError, UnavailableError
 from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.certificates.signing_requests import (
     NODE_NAME,
@@ -28,18 +22,24 @@ from tonnage.controller.certificates.signing_requests import (
     check_request,
 )
 from tonnage.controller.config import SigningConfig
-from tonnage.errors import InvalidError, UnavailableError
-from tonnage.inline.base import InlinePod
-from tonnage.inline.cert.attributes import COMPATIBLE, OURS
-from tonnage.inline.cert.authority import CertificateAuthority, make_authority, read_certificates, secret_data
-from tonnage.inline.cert.issuers.base import CertificateDeniedError, IssueRequest
-from tonnage.inline.cert.issuers.remote import SigningRequestIssuer, signing_body
-from tonnage.inline.cert.keys import make_key
-from tonnage.inline.cert.policy import NamePolicy
-from tonnage.inline.cert.variables import inline_pod
-from tonnage.inline.cert.wanted import signing_request, wanted_certificate
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
+from tonnage.csi.inline.base import InlinePod
+from tonnage.csi.inline.cert.attributes import COMPATIBLE, OURS
+from tonnage.csi.inline.cert.authority import CertificateAuthority, make_authority, read_certificates, secret_data
+from tonnage.csi.inline.cert.issuers.base import CertificateDeniedError, IssueRequest
+from tonnage.csi.inline.cert.issuers.remote import SigningRequestIssuer, signing_body
+from tonnage.csi.inline.cert.keys import make_key
+from tonnage.csi.inline.cert.policy import NamePolicy
+from tonnage.csi.inline.cert.variables import inline_pod
+from tonnage.csi.inline.cert.wanted import signing_request, wanted_certificate
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.certificate import CertificateSigningRequest
+from tonnage.kubernetes.api.decode import convert
+from tonnage.kubernetes.api.kinds import NAMESPACES, PODS, SIGNING_REQUESTS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.apiserver.request.user import ApiUser
+from tonnage_box.apiserver.server.server import ApiServer
 
 AGENT = f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:tonnage-node"
 SIGNER = "tonnage.dev/ca-issuer"

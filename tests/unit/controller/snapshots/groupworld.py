@@ -10,15 +10,16 @@ from typing import Any
 from tests.unit.conftest import Settle
 from tests.unit.controller.snapshots.world import GI, NANO, Recording, World
 
-from tonnage.api import names
-from tonnage.api.group_snapshot import (
+from tonnage.controller.snapshots.role import SnapshotLoops
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.group_snapshot import (
     GROUP_CONTENT_BOUND,
     VolumeGroupSnapshot,
     VolumeGroupSnapshotContent,
     group_name,
     is_member_content,
 )
-from tonnage.api.kinds import (
+from tonnage.kubernetes.api.kinds import (
     CLAIMS,
     GROUP_CLASSES,
     GROUP_CONTENTS,
@@ -27,10 +28,9 @@ from tonnage.api.kinds import (
     SNAPSHOTS,
     VOLUMES,
 )
-from tonnage.api.snapshot import CONTENT_BOUND, VolumeSnapshot, VolumeSnapshotContent
-from tonnage.claims.bind import find
-from tonnage.controller.snapshots.role import SnapshotLoops
-from tonnage.kube.object_write import release
+from tonnage.kubernetes.api.snapshot import CONTENT_BOUND, VolumeSnapshot, VolumeSnapshotContent
+from tonnage.kubernetes.client.object_write import release
+from tonnage.provisioning.claims.bind import find
 
 TAKEN = "2023-11-14T22:13:20Z"
 

@@ -12,9 +12,10 @@ from tests.unit.conftest import Running, Settle, Told
 from tests.unit.controller.contexts import context
 from tests.unit.controller.snapshots.world import OTHER, Recording, World
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES, Kind
-from tonnage.api.snapshot import (
+from tonnage.controller.snapshots.controller import SnapshotController
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES, Kind
+from tonnage.kubernetes.api.snapshot import (
     AS_SOURCE,
     BEING_DELETED,
     BOUND,
@@ -23,11 +24,10 @@ from tonnage.api.snapshot import (
     PROVISIONER_SOURCE,
     content_name,
 )
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.controller.snapshots.controller import SnapshotController
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.apiserver.server.server import ApiServer
 
 
 @pytest.fixture

@@ -12,18 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.group_snapshot import VolumeSnapshotInfo
-from tonnage.api.kinds import CLAIMS, GROUP_SNAPSHOTS, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
-from tonnage.api.snapshot import (
-    BEING_DELETED,
-    CONTENT_BOUND,
-    VolumeSnapshot,
-    VolumeSnapshotClass,
-    VolumeSnapshotContent,
-)
-from tonnage.claims.snapshot_shape import GROUP, SINGLE, SnapshotShape, SnapshotSource
+from tonnage.base.errors import InvalidError
 from tonnage.controller.snapshots.decision import (
     BindContent,
     EndContent,
@@ -42,7 +31,25 @@ from tonnage.controller.snapshots.decision import (
 )
 from tonnage.controller.snapshots.members import MemberFacts
 from tonnage.controller.snapshots.stages import STAGES, SnapshotEvent, SnapshotStage
-from tonnage.errors import InvalidError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.group_snapshot import VolumeSnapshotInfo
+from tonnage.kubernetes.api.kinds import (
+    CLAIMS,
+    GROUP_SNAPSHOTS,
+    SNAPSHOT_CLASSES,
+    SNAPSHOT_CONTENTS,
+    SNAPSHOTS,
+    VOLUMES,
+)
+from tonnage.kubernetes.api.snapshot import (
+    BEING_DELETED,
+    CONTENT_BOUND,
+    VolumeSnapshot,
+    VolumeSnapshotClass,
+    VolumeSnapshotContent,
+)
+from tonnage.provisioning.claims.snapshot_shape import GROUP, SINGLE, SnapshotShape, SnapshotSource
 
 META = {"namespace": "shop", "name": "monday", "uid": "u"}
 GONE = {"deletionTimestamp": "2026-01-02T03:04:05Z"}

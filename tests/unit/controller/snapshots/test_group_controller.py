@@ -11,7 +11,9 @@ from tests.unit.controller.contexts import context
 from tests.unit.controller.snapshots.groupworld import TAKEN, GroupLoops, GroupWorld
 from tests.unit.controller.snapshots.world import OTHER, Recording
 
-from tonnage.api.group_snapshot import (
+from tonnage.controller.snapshots.group_controller import GroupSnapshotController
+from tonnage.controller.snapshots.role import SnapshotLoops
+from tonnage.kubernetes.api.group_snapshot import (
     GROUP_BEING_DELETED,
     GROUP_BOUND,
     GROUP_CONTENT_BOUND,
@@ -20,14 +22,12 @@ from tonnage.api.group_snapshot import (
     group_content_name,
     member_names,
 )
-from tonnage.api.kinds import CLAIMS, GROUP_CONTENTS, GROUP_SNAPSHOTS, SNAPSHOTS
-from tonnage.api.snapshot import AS_SOURCE, BOUND, CONTENT_BOUND, MANAGED_BY
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.controller.snapshots.group_controller import GroupSnapshotController
-from tonnage.controller.snapshots.role import SnapshotLoops
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api.kinds import CLAIMS, GROUP_CONTENTS, GROUP_SNAPSHOTS, SNAPSHOTS
+from tonnage.kubernetes.api.snapshot import AS_SOURCE, BOUND, CONTENT_BOUND, MANAGED_BY
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.apiserver.server.server import ApiServer
 
 
 @pytest.fixture

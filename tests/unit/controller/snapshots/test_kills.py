@@ -20,15 +20,15 @@ from tests.unit.controller.contexts import context
 from tests.unit.controller.snapshots.groupworld import GroupWorld
 from tests.unit.controller.snapshots.world import Killed, Recording
 
-from tonnage.api.kinds import CLAIMS, GROUP_SNAPSHOTS, SNAPSHOTS
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.claims.snapshot_shape import GROUP, SINGLE, SnapshotShape
+from tonnage.base.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError, UnavailableError
 from tonnage.controller.snapshots.role import SnapshotLoops
-from tonnage.errors import ApiAlreadyExistsError, ApiConflictError, ApiNotFoundError, UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing import apiserver
+from tonnage.kubernetes.api.kinds import CLAIMS, GROUP_SNAPSHOTS, SNAPSHOTS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.provisioning.claims.snapshot_shape import GROUP, SINGLE, SnapshotShape
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.testing import apiserver
 
 ROUNDS = 25
 BYSTANDER = "bystander"

@@ -11,14 +11,14 @@ import pytest
 from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
 
-from tonnage.aio.clock import rfc3339
-from tonnage.api.kinds import LEASES, NAMESPACES
+from tonnage.base.aio.clock import rfc3339
+from tonnage.base.errors import ApiAlreadyExistsError, ApiError, ApiNotFoundError
 from tonnage.controller.snapshots.role import LEASE, LEASE_NAMESPACE, SnapshotRole
-from tonnage.errors import ApiAlreadyExistsError, ApiError, ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing.clock import ManualClock
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api.kinds import LEASES, NAMESPACES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.testing.clock import ManualClock
+from tonnage_box.testing.wait import Eventually
 
 
 class Loop:

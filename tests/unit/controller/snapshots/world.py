@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES, Kind
-from tonnage.api.meta import KubeObject
-from tonnage.api.snapshot import CONTENT_BOUND, VolumeSnapshot, VolumeSnapshotContent, snapshot_name
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.object_write import release
-from tonnage.kube.transport import Request, Response
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, SNAPSHOT_CLASSES, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES, Kind
+from tonnage.kubernetes.api.meta import KubeObject
+from tonnage.kubernetes.api.snapshot import CONTENT_BOUND, VolumeSnapshot, VolumeSnapshotContent, snapshot_name
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.object_write import release
+from tonnage.kubernetes.client.transport import Request, Response
 
 T = TypeVar("T", bound=KubeObject)
 NANO = 1_700_000_000 * 10**9

@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 from tests.unit.csi.full_client import FullCsiClient, VolumeUsage
 
+from tonnage.base.observe.metrics import REGISTRY
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.client.types import (
     AccessMode,
@@ -20,7 +21,6 @@ from tonnage.csi.client.types import (
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
-from tonnage.observe.metrics import REGISTRY
 
 MOUNT = [VolumeCapability()]
 

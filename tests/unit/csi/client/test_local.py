@@ -14,8 +14,8 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import services
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.dispatch import Calls
-from tonnage.pools.base.contract import PoolVolume, VolumeRequest
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.base.contract import PoolVolume, VolumeRequest
+from tonnage.storage.pools.fake.backend import FakePool
 
 WRITER = VolumeCapability()
 

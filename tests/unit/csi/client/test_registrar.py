@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.aio.clock import RealClock
+from tonnage.base.aio.clock import RealClock
 from tonnage.csi.client.registrar import Registrar
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.registration import RegistrationClient
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.fake.backend import FakePool
 
 NAME = "other.example.com"
 

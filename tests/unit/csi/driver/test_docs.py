@@ -13,16 +13,16 @@ from tonnage.csi.driver.parameters import MOUNT_OPTIONS
 from tonnage.csi.driver.services.controller import ControllerService
 from tonnage.csi.driver.services.identity import Identity
 from tonnage.csi.driver.services.node import NodeService
-from tonnage.pools.btrfs import backend as btrfs
-from tonnage.pools.fake import backend as fake
-from tonnage.pools.fake.backend import FakePool
-from tonnage.pools.image import backend as image
-from tonnage.pools.kinds import MODULES
-from tonnage.pools.lvm import backend as lvm
-from tonnage.pools.pmem import backend as pmem
-from tonnage.pools.pmem import volume_group
-from tonnage.pools.quota import backend as quota
-from tonnage.pools.static import backend as static
+from tonnage.storage.pools.btrfs import backend as btrfs
+from tonnage.storage.pools.fake import backend as fake
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage.storage.pools.image import backend as image
+from tonnage.storage.pools.kinds import MODULES
+from tonnage.storage.pools.lvm import backend as lvm
+from tonnage.storage.pools.pmem import backend as pmem
+from tonnage.storage.pools.pmem import volume_group
+from tonnage.storage.pools.quota import backend as quota
+from tonnage.storage.pools.static import backend as static
 
 POOLS = {kind.FEATURES.kind: kind.FEATURES for kind in (image, btrfs, lvm, quota, pmem, static, fake)}
 COLUMNS = POOLS | {"pmem, `mode=lvm`": volume_group.FEATURES}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.csi.driver.driver import MAX_POOL, id_of, inline_name, lock_name, safe_name, split_id
-from tonnage.pools.base.contract import check_name
+from tonnage.storage.pools.base.contract import check_name
 
 CSI_NAMES = st.text(min_size=1, max_size=128)
 

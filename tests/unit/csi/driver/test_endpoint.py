@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.examples import examples
 
-from tonnage.api import names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import CreatedVolume, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.fake.backend import FakePool
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.fake.backend import FakePool
 
 MIB = 1 << 20
 SIZE = 10 * MIB

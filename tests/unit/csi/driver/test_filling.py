@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.content.server import Files, served
 from tests.unit.csi.full_client import FullCsiClient
+from tests.unit.storage.content.server import Files, served
 
-from tonnage.api import names
-from tonnage.content.hosts import AllowedHost, FetchPolicy
-from tonnage.content.spec import FolderSpec, UrlSpec, encode
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.filling import Fillings
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.base.parameters import SOURCE
-from tonnage.pools.base.record import CONTENT
-from tonnage.pools.fake.backend import FEATURES, FakePool
+from tonnage.kubernetes.api import names
+from tonnage.storage.content.hosts import AllowedHost, FetchPolicy
+from tonnage.storage.content.spec import FolderSpec, UrlSpec, encode
+from tonnage.storage.pools.base.parameters import SOURCE
+from tonnage.storage.pools.base.record import CONTENT
+from tonnage.storage.pools.fake.backend import FEATURES, FakePool
 
 MI = 1 << 20
 MOUNT = VolumeCapability()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tonnage.csi.driver.driver import MAX_VOLUME
 from tonnage.csi.driver.group_members import SOURCES, GroupMember, group_of, is_complete, member_name, member_owner
-from tonnage.pools.base.contract import Snapshot, check_name
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.base.contract import Snapshot, check_name
+from tonnage.storage.pools.fake.backend import FakePool
 
 NAMES = st.from_regex(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,63}", fullmatch=True)
 

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
+from tonnage.base.errors import InUseError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import InUseError
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()

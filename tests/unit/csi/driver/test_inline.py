@@ -7,15 +7,16 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from tests.unit.csi.driver.heard import Heard
 from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.api import names
+from tonnage.base.errors import HostError
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import HostError
-from tonnage.pools.fake.backend import FakePool
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()
@@ -168,9 +169,8 @@ async def test_after_a_failure_at_any_step_the_repeated_call_goes_on(
     pool = Failing("default", GIB)
     pool.failing = step
     changes: list[int] = []
-    driver = Driver(
-        "node-1", {"default": pool}, folder / "state", on_inline=lambda: changes.append(pool.fake.records.used)
-    )
+    heard = Heard(lambda: changes.append(pool.fake.records.used))
+    driver = Driver("node-1", {"default": pool}, folder / "state", hooks=heard)
     async with DriverEndpoint(driver, folder / "f.sock") as served, FullCsiClient(served.socket) as client:
 
         async def publish() -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 from tests.unit.csi.full_client import FullCsiClient
-from tests.unit.inline.conftest import Steered
+from tests.unit.csi.inline.conftest import Steered
 
+from tonnage.base.errors import UnavailableError
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver.inline_endpoint import InlineEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import UnavailableError
+from tonnage.csi.inline.base import SourceNeeds
+from tonnage.csi.inline.driver import InlineDriver
+from tonnage.csi.inline.memory import MemoryStore
 from tonnage.host import mount
-from tonnage.inline.base import SourceNeeds
-from tonnage.inline.driver import InlineDriver
-from tonnage.inline.memory import MemoryStore
 
 CONTEXT = {
     "csi.storage.k8s.io/ephemeral": "true",

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.unit.csi.driver.heard import Heard
 
+from tonnage.base.errors import ExhaustedError, InvalidError, OutOfRangeError
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.inline_layers import PoolLayers
-from tonnage.errors import ExhaustedError, InvalidError, OutOfRangeError
-from tonnage.inline.base import InlinePod, WritableLayer
-from tonnage.pools.base.contract import is_inline
-from tonnage.pools.fake.backend import FakePool
+from tonnage.csi.inline.base import InlinePod, WritableLayer
+from tonnage.storage.pools.base.contract import is_inline
+from tonnage.storage.pools.fake.backend import FakePool
 
 POD = InlinePod("default", "web", "uid-1")
 NAME = f"csi-{'a' * 64}"
@@ -41,15 +41,15 @@ async def test_the_default_pool(driver: Driver, pool: FakePool, tmp_path: Path) 
 
 @pytest.mark.asyncio
 async def test_refusals(driver: Driver, tmp_path: Path) -> None:
-    unfit: list[tuple[Mapping[str, str], str]] = []
-    layers = PoolLayers(replace(driver, on_unfit=lambda about, why: unfit.append((about, why))))
+    heard = Heard()
+    layers = PoolLayers(replace(driver, hooks=heard))
     with pytest.raises(InvalidError, match="there is no pool 'none'"):
         await layers.make(NAME, WritableLayer(1 << 20, "none"), tmp_path, POD)
     with pytest.raises(InvalidError, match="unknown parameter 'color'"):
         await layers.make(NAME, WritableLayer(1 << 20, "", {"color": "red"}), tmp_path, POD)
     with pytest.raises((ExhaustedError, OutOfRangeError)):
         await layers.make(NAME, WritableLayer(1 << 50), tmp_path, POD)
-    ((about, why),) = unfit  # the controller may evict the pod
+    ((about, why),) = heard.told  # the controller may evict the pod
     assert (about["csi.storage.k8s.io/pod.name"], about["csi.storage.k8s.io/pod.uid"]) == ("web", "uid-1")
     assert why
     assert layers.accepts("fsType")

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.api import names
+from tonnage.base.errors import HostError, UnsupportedError
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.io_limits import Throttle, pod_of
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import HostError, UnsupportedError
 from tonnage.host.iolimits import Cgroups
-from tonnage.pools.base.contract import PoolVolume
-from tonnage.pools.base.parameters import LIMITS
-from tonnage.pools.fake.backend import FEATURES, FakePool
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.base.contract import PoolVolume
+from tonnage.storage.pools.base.parameters import LIMITS
+from tonnage.storage.pools.fake.backend import FEATURES, FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()
@@ -206,7 +206,7 @@ async def test_a_change_that_is_recorded_but_cannot_be_held_is_no_invalid_argume
     async def gone(*_: object) -> None:
         raise UnsupportedError("the controller io is gone")
 
-    monkeypatch.setattr(driver.throttle, "again", gone)
+    monkeypatch.setattr(driver.throttle, "reapply", gone)
     await refused(client.modify_volume(volume.id, SLOW), Code.FAILED_PRECONDITION, "the controller io is gone")
     assert (await pool.get("a")).effective["iops"] == "100"
 

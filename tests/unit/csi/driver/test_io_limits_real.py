@@ -17,8 +17,8 @@ from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.host.iolimits import Cgroup
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
 
 pytestmark = pytest.mark.real
 MI = 1 << 20

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Mapping
 import pytest
 from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.api import names
 from tonnage.csi._proto import csi_grpc, csi_pb2
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.connection import GrpcConnection
-from tonnage.pools.fake.backend import FakePool
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

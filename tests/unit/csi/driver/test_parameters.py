@@ -6,12 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
-from tonnage.api import names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import CONTEXT_CREATED
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.fake.backend import FakePool
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

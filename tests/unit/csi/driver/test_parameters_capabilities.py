@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tonnage.api import names
 from tonnage.csi._proto import csi_grpc, csi_pb2
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.connection import GrpcConnection
+from tonnage.kubernetes.api import names
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from tests.unit.csi.full_client import FullCsiClient
 
+from tonnage.base.errors import HostError, InvalidError, NotFoundError, TonnageError, UnavailableError
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.pool_opener import PAUSE, Openings
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import HostError, InvalidError, NotFoundError, TonnageError, UnavailableError
-from tonnage.pools.base.contract import PoolVolume, VolumeRequest
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.base.contract import PoolVolume, VolumeRequest
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()

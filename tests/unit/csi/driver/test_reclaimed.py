@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.base.errors import HostError, PreconditionError
 from tonnage.csi.driver.reclaimed import Reclaimed
-from tonnage.errors import HostError, PreconditionError
 
 
 def test_marks_survive_and_end(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.config import make, parse
+from tonnage.storage.pools.config import make, parse
 
 MI = 1 << 20
 

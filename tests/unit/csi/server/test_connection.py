@@ -13,7 +13,7 @@ from tonnage.csi.client.types import (
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.testing.wait import wait_until_served
+from tonnage_box.testing.wait import wait_until_served
 
 MOUNT = [VolumeCapability()]
 Refused = Callable[..., Awaitable[CsiError]]

@@ -10,14 +10,14 @@ import pytest
 from google.protobuf.message import Message
 from hpack import Decoder
 
-from tonnage.aio.clock import RealClock
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import InvalidError
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.errors import Code
 from tonnage.csi.server.dispatch import LONGEST_MESSAGE, Calls
 from tonnage.csi.server.http2 import LARGEST_BODY, Http2Request, Http2Response
 from tonnage.csi.server.inflight import InFlight
 from tonnage.csi.server.service import Service
-from tonnage.errors import InvalidError
 
 FIELDS = {b":method": b"POST", b":path": b"/csi.v1.Identity/Probe", b"content-type": b"application/grpc"}
 FIELDS |= {b"te": b"trailers"}

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from tonnage.base.errors import BusyError
 from tonnage.csi.server.inflight import InFlight
-from tonnage.errors import BusyError
 
 
 def test_a_second_call_for_a_volume_is_refused() -> None:

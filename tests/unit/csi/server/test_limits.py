@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from google.protobuf.message import Message
 
+from tonnage.base.errors import InvalidError
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.server.limits import check_request
-from tonnage.errors import InvalidError
 
 MOUNT = csi_pb2.VolumeCapability.MountVolume
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.server.request_text import LONGEST, attributes, describe, span_name
+from tonnage.kubernetes.api import names
 
 SECRET = "geheim"
 

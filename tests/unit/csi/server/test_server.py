@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.base.errors import PreconditionError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver
@@ -18,9 +19,8 @@ from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server import server
 from tonnage.csi.server.http2 import ServerConnection
-from tonnage.errors import PreconditionError
-from tonnage.pools.base.contract import PoolVolume, VolumeRequest
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.base.contract import PoolVolume, VolumeRequest
+from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

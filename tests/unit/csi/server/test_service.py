@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.aio.clock import RealClock
+from tonnage.base.aio.clock import RealClock
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.dispatch import Calls

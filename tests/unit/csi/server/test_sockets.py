@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tonnage.base.errors import InvalidError, PreconditionError
 from tonnage.csi.server import sockets
-from tonnage.errors import InvalidError, PreconditionError
 
 
 def test_only_the_owner_may_open_it(folder: Path) -> None:

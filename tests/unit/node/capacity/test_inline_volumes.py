@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import kinds, names
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.pools.fake.backend import FakePool
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds, names
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
@@ -59,7 +59,7 @@ async def test_what_is_kept_is_published_as_lower_capacity(
     make_node: MakeNode, make_claim: MakeClaim, eventually: Eventually
 ) -> None:
     node = await make_node(pool=_pool(10 * GIB))
-    node.driver.on_inline = node.agents[0].refresh
+    node.driver.hooks.to = node.agents[0]
     await eventually(_says(node, "20Gi", "30Gi"))
     target = await _publish(node, 1, "4Gi")
     await eventually(_says(node, "20Gi", "26Gi"))

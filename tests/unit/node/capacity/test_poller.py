@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import kinds, names
-from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.types import VolumeCapability
+from tonnage.kubernetes.api import kinds, names
 from tonnage.node.agent import NodeAgent
 from tonnage.node.capacity import poller
-from tonnage.testing.objects import MakeClass
-from tonnage.testing.wait import Eventually
+from tonnage.provisioning.claims.node_scope import CapacitySource
+from tonnage_box.testing.objects import MakeClass
+from tonnage_box.testing.wait import Eventually
 
 GIB = 1 << 30
 

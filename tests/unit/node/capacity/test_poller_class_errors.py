@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.api import names
-from tonnage.api.storage import StorageClass
-from tonnage.claims.node_scope import CapacitySource, NodeScope
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.storage import StorageClass
 from tonnage.node.capacity.poller import LONGEST, MAX_AGE, ClassErrorEvents, fault_of, shorten
-from tonnage.testing.clock import ManualClock
+from tonnage.provisioning.claims.node_scope import CapacitySource, NodeScope
+from tonnage_box.testing.clock import ManualClock
 
 SOURCE = CapacitySource(names.DRIVER, "late", "scratch")
 

@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from tests.hanging import HangingPool
 
-from tonnage.aio.clock import LoopClock
-from tonnage.api import names
-from tonnage.api.kinds import NODES
-from tonnage.api.meta import Condition
-from tonnage.api.quantity import to_bytes
+from tonnage.base.aio.clock import LoopClock
+from tonnage.base.errors import HostError
 from tonnage.csi.driver.pool_opener import PAUSE, Openings
-from tonnage.errors import HostError
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request, Response
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import NODES
+from tonnage.kubernetes.api.meta import Condition
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request, Response
 from tonnage.node.capacity.pool_condition import PoolFaults
-from tonnage.pools.core.probe import EVERY, WriteProbe
-from tonnage.pools.fake.backend import FakePool
-from tonnage.testing.node import NODE, FakeNode, MakeNode
-from tonnage.testing.wait import Eventually
+from tonnage.storage.pools.core.probe import EVERY, WriteProbe
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.testing.node import NODE, FakeNode, MakeNode
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 READY = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
@@ -163,7 +163,7 @@ async def test_a_pool_that_is_not_open_is_not_available_until_it_is_or_is_remove
     assert faults.now() == told[-1] == {"a": wanted["a"]}
     pools["a"].is_there = True
     await asyncio.sleep(PAUSE)
-    await openings.again()
+    await openings.retry_open()
     assert faults.now() == told[-1] == {}
     await openings.close()
     for pool in pools.values():

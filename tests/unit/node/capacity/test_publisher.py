@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds, names
-from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VOLUME_ACCESSIBILITY_CONSTRAINTS, VolumeCapability
+from tonnage.kubernetes.api import kinds, names
 from tonnage.node.capacity.publisher import INCREASE_EVERY
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakeClass
-from tonnage.testing.wait import Eventually
+from tonnage.provisioning.claims.node_scope import CapacitySource
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakeClass
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30
@@ -145,7 +145,7 @@ async def test_nothing_is_written_when_nothing_changed(
     await eventually(lambda: node.publishes("100Gi", "100Gi"))
     async with _writes(node) as seen:
         await asyncio.sleep(30.0)
-        node.agents[0].refresh()
+        node.agents[0].capacity_changed()
         await asyncio.sleep(5.0)
     assert seen == []
 
@@ -160,7 +160,7 @@ async def test_what_others_take_is_seen_by_polling_or_by_being_told(
         await asyncio.sleep(61.0)
         await eventually(lambda: node.publishes("8Gi", "8Gi"))
         await stranger.create_volume("two", 2 * GIB, [VolumeCapability()])
-        node.agents[0].refresh()
+        node.agents[0].capacity_changed()
         await eventually(lambda: node.publishes("6Gi", "6Gi"))
 
 

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from tests.unit.controller.contexts import context
 
-from tonnage.aio.clock import LoopClock
-from tonnage.api import kinds, names
-from tonnage.api.quantity import to_bytes
-from tonnage.capacity import tier
+from tonnage.base.aio.clock import LoopClock
+from tonnage.base.errors import ApiError
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
-from tonnage.errors import ApiError
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
-from tonnage.testing.node import MakeNode
-from tonnage.testing.objects import MakeClaim, MakeClass, MakePod
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.provisioning.capacity import tier
+from tonnage_box.testing.node import MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakeClass, MakePod
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 SYSTEM = names.SYSTEM_NAMESPACE

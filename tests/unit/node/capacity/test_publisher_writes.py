@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds, names
-from tonnage.kube.client import Client
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.testing.wait import Eventually
 
 
 async def test_an_object_is_the_nodes_and_is_put_right(

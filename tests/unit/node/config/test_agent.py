@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.api import names
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage.base.option import read
+from tonnage.kubernetes.api import names
 from tonnage.node.config.agent import AgentConfig
-from tonnage.option import read
 
 
 @pytest.mark.parametrize(

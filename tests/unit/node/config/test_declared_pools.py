@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from tests.programs import need
 
-from tonnage.errors import HostError, InvalidError, PreconditionError
+from tonnage.base.errors import HostError, InvalidError, PreconditionError
 from tonnage.host import mount
 from tonnage.host.run import CommandError, run
 from tonnage.node.config import declared_pools
 from tonnage.node.config.declared_pools import DeclaredPool, DeclaredPoolEntry
-from tonnage.pools.config import parse
-from tonnage.pools.directory.directory import NOTE
+from tonnage.storage.pools.config import parse
+from tonnage.storage.pools.directory.directory import NOTE
 
 MI = 1 << 20
 POOLS = [parse("image:/mnt/a,name=a"), parse("lvm:vg0,name=b"), parse("static:/mnt/s,name=s")]
@@ -189,7 +189,7 @@ def test_two_agents_at_once_make_one_file_system(real_folder: Path, disk: Callab
     where, device = real_folder / "fast", disk()
     code = (
         "import sys; from pathlib import Path; from tonnage.node.config import declared_pools as d;"
-        " from tonnage.pools.config import parse;"
+        " from tonnage.storage.pools.config import parse;"
         f" p = d.DeclaredPool(parse('image:{where},name=fast'), (Path('{device}'),));"
         " sys.exit(len(d.make([p], lambda e, s: print(s.command[0]))))"
     )

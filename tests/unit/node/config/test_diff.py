@@ -13,7 +13,7 @@ from tonnage.node.config.agent import AgentConfig
 from tonnage.node.config.diff import Differences, compare
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.config.node import NodeConfig
-from tonnage.pools.config import parse
+from tonnage.storage.pools.config import parse
 
 A, B = "image:/pools/a,name=a", "image:/pools/b,name=b"
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage.base.option import file_keys
 from tonnage.node.config import driver
 from tonnage.node.config.driver import DRIVER_FILE
-from tonnage.option import file_keys
-from tonnage.pools import kinds
-from tonnage.pools.config import parse
-from tonnage.pools.directory.kind import DirectoryConfig
-from tonnage.pools.fake.kind import FakeConfig
+from tonnage.storage.pools import kinds
+from tonnage.storage.pools.config import parse
+from tonnage.storage.pools.directory.kind import DirectoryConfig
+from tonnage.storage.pools.fake.kind import FakeConfig
 
 FULL = """
 endpoint: unix:///run/tonnage/csi.sock

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.api import names
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api import names
 from tonnage.node.config import driver, node
 from tonnage.node.config.node import NODE_FILE
-from tonnage.pools.config import parse
+from tonnage.storage.pools.config import parse
 
 POOLS = [parse("fake,size=1Gi")]
 

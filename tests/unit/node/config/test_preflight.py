@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.errors import HostError, InvalidError, PreconditionError, UnavailableError
+from tonnage.base.errors import HostError, InvalidError, PreconditionError, UnavailableError
+from tonnage.base.observe.exporter import Address
 from tonnage.node.config import preflight
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.config.preflight import PreflightFinding
-from tonnage.observe.exporter import Address
-from tonnage.pools.config import parse
+from tonnage.storage.pools.config import parse
 
 Make = Callable[..., DriverConfig]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.errors import UnavailableError
+from tonnage.base.errors import UnavailableError
 from tonnage.host import ndctl
 from tonnage.host.ndctl import Region
 from tonnage.node.config import preflight
-from tonnage.pools.config import parse
+from tonnage.storage.pools.config import parse
 
 GI = 1024**3
 

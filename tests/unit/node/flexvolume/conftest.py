@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.kinds import NAMESPACES, VOLUMES
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.local import local_client
 from tonnage.csi.driver.driver import Driver
-from tonnage.kube.client import Client
+from tonnage.kubernetes.api.kinds import NAMESPACES, VOLUMES
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.flexvolume.mounts import FlexMounts
 from tonnage.node.flexvolume.protocol import parse_request
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
 
 GIB = 1 << 30
 

@@ -8,14 +8,14 @@ import json
 
 import pytest
 
-from tonnage.api import kinds, names
-from tonnage.api.core import PersistentVolume
-from tonnage.claims.bind import find
 from tonnage.csi.client.client import CsiClient
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.core import PersistentVolume
 from tonnage.node.flexvolume.mounts import FlexMounts
 from tonnage.node.flexvolume.protocol import parse_request
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.wait import Eventually
+from tonnage.provisioning.claims.bind import find
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 OPTIONS = {"pvOrVolumeName": "pv", "pod.name": "p", "pod.namespace": "default", "pod.uid": "u1", "readwrite": "rw"}

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from tests.programs import needs
 
-from tonnage.api.names import FLEX_DRIVERS
-from tonnage.errors import InvalidError, PreconditionError
+from tonnage.base.errors import InvalidError, PreconditionError
+from tonnage.kubernetes.api.names import FLEX_DRIVERS
 from tonnage.node.flexvolume.install import install, path_of, program, uninstall
 
 SHELLS = [

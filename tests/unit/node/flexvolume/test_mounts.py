@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.unit.node.flexvolume.conftest import GIB, FlexNode
 
-from tonnage.api import names
-from tonnage.api.kinds import VOLUMES
+from tonnage.base.errors import ApiError, InvalidError, TonnageError
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import CsiError
-from tonnage.errors import ApiError, InvalidError, TonnageError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import VOLUMES
 from tonnage.node.flexvolume import mounts as flex_mounts
 from tonnage.node.flexvolume.mounts import MOST
 

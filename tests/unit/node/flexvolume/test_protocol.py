@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
 from tonnage.node.flexvolume.protocol import encode_answer, parse_options, parse_request, parse_target
 
 KUBELET = Path("/var/lib/kubelet")

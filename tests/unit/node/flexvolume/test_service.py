@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.unit.node.flexvolume.conftest import FlexNode
 
-from tonnage.aio.clock import RealClock
-from tonnage.aio.tasks import Background
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.aio.tasks import Background
 from tonnage.node.flexvolume.install import path_of
 from tonnage.node.flexvolume.service import FlexPlaces, FlexService
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.aio.tasks import Background
-from tonnage.errors import ExhaustedError, HostError
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import ExhaustedError, HostError
 from tonnage.node.flexvolume.install import program
 from tonnage.node.flexvolume.protocol import FlexCall
 from tonnage.node.flexvolume.spool import FlexSpool

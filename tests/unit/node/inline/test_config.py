@@ -2,7 +2,7 @@
 
 import pytest
 
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
 from tonnage.node.inline.config import InlineConfig, parse_inline, parse_inlines
 
 

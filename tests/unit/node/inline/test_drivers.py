@@ -7,16 +7,16 @@ import os
 
 import pytest
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import EVENTS
+from tonnage.base.aio.clock import RealClock
+from tonnage.csi.inline.base import InlinePod
 from tonnage.host import mount
-from tonnage.inline.base import InlinePod
-from tonnage.kube.events import EventRecorder
+from tonnage.kubernetes.api.kinds import EVENTS
+from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.node.inline.config import parse_inlines
 from tonnage.node.inline.drivers import InlineDrivers, pod_events
 from tonnage.node.inline.sources import InlineContext
-from tonnage.testing.apiserver import api_server, client
-from tonnage.testing.wait import eventually
+from tonnage_box.testing.apiserver import api_server, client
+from tonnage_box.testing.wait import eventually
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.aio.clock import RealClock
-from tonnage.errors import InvalidError
-from tonnage.images import reference
-from tonnage.inline.image.source import DEFAULT_SIZE, ImageInline
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import InvalidError
+from tonnage.csi.inline.image.source import DEFAULT_SIZE, ImageInline
 from tonnage.node.inline import sources
 from tonnage.node.inline.config import parse_inline
 from tonnage.node.inline.sources import InlineContext
+from tonnage.storage.images import reference
 
 
 def build(text: str, **context: object) -> ImageInline:

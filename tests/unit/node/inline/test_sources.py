@@ -2,8 +2,8 @@
 
 import pytest
 
-from tonnage.aio.clock import RealClock
-from tonnage.errors import InvalidError
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import InvalidError
 from tonnage.node.inline.config import parse_inline
 from tonnage.node.inline.sources import KINDS, csi_drivers, kind_of
 

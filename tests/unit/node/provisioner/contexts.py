@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from tonnage.capacity.ledger import Ledger
-from tonnage.claims.node_scope import DriverSet, NodeScope
-from tonnage.kube.cache import Cache
+from tonnage.kubernetes.client.cache import Cache
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.state import ClaimTable
-from tonnage.testing.clock import ManualClock
+from tonnage.provisioning.capacity.ledger import Ledger
+from tonnage.provisioning.claims.node_scope import DriverSet, NodeScope
+from tonnage_box.testing.clock import ManualClock
 
 NODE = "node-1"
 

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 from tests.unit.node.provisioner.contexts import context
 
-from tonnage.api import names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.errors import UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request, Response, Transport
+from tonnage.base.errors import UnavailableError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request, Response, Transport
 from tonnage.node.provisioner.claim_group import GroupFinder
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakePod
-from tonnage.testing.wait import Eventually
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakePod
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds
-from tonnage.content.access import Progress, StoppedError
+from tonnage.base.errors import InvalidError
 from tonnage.csi.driver import filling
 from tonnage.csi.driver.filling import Filling
-from tonnage.errors import InvalidError
-from tonnage.pools.base.parameters import SOURCE
-from tonnage.pools.base.record import CONTENT
-from tonnage.pools.fake.backend import FEATURES, FakePool
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds
+from tonnage.storage.content.access import Progress, StoppedError
+from tonnage.storage.pools.base.parameters import SOURCE
+from tonnage.storage.pools.base.record import CONTENT
+from tonnage.storage.pools.fake.backend import FEATURES, FakePool
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 DATA_SOURCE = {"dataSourceRef": {"apiGroup": "tonnage.dev", "kind": "Content", "name": "c"}}

@@ -10,18 +10,18 @@ import pytest
 from tests.hanging import HangingPool
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds, names
-from tonnage.api.quantity import to_bytes
-from tonnage.errors import BusyError, HostError, UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request, Response
+from tonnage.base.errors import BusyError, HostError, UnavailableError
+from tonnage.base.transitions import ImpossibleTransitionError
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request, Response
 from tonnage.node.provisioner.state import LOOK_EVERY, ClaimEvent, Creation, Phase, Reserved, Wait
-from tonnage.pools.base.contract import PoolVolume, VolumeRequest
-from tonnage.pools.fake.backend import FakePool
-from tonnage.testing.node import MakeNode
-from tonnage.testing.objects import MakeClaim, MakeClass, MakePod
-from tonnage.testing.wait import Eventually
-from tonnage.transitions import ImpossibleTransitionError
+from tonnage.storage.pools.base.contract import PoolVolume, VolumeRequest
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.testing.node import MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakeClass, MakePod
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.api import kinds, names
-from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedReference
-from tonnage.errors import UnavailableError
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request, Response, Transport
+from tonnage.base.errors import UnavailableError
+from tonnage.base.observe import metrics
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedReference
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request, Response, Transport
 from tonnage.node.provisioner import create
-from tonnage.observe import metrics
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakePod
-from tonnage.testing.wait import Eventually
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakePod
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 

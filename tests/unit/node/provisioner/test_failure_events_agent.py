@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds, names
-from tonnage.kube.client import Client
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.capacity.poller import LONGEST, shorten
 from tonnage.node.provisioner.rejection import AGAIN
-from tonnage.testing.node import MakeNode
-from tonnage.testing.objects import MakeClaim, MakeClass, MakePod
-from tonnage.testing.wait import Eventually
+from tonnage_box.testing.node import MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakeClass, MakePod
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 MODE = "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible"
@@ -79,7 +79,7 @@ async def test_a_class_that_cannot_be_served_says_why(
     (message,) = await eventually(lambda: told("wrong", "InvalidParameters"))
     assert message.startswith(f"driver {names.DRIVER} on node node-1 can make no volumes of this class: {reason}")
 
-    node.agents[0].refresh()
+    node.agents[0].capacity_changed()
     await asyncio.sleep(200)
     await node.kill_agent()
     await node.start_agent()

@@ -15,14 +15,14 @@ from tests.examples import examples
 from tests.unit.node.conftest import AllEvents
 from tests.unit.node.guillotine import GIB, Guillotine, Mortal, Stage, staged
 
-from tonnage.api import kinds, names
-from tonnage.api.core import PersistentVolume
-from tonnage.api.matching import driver_volume
-from tonnage.testing.clock import run_virtual
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakeClass, Objects
-from tonnage.testing.wait import Eventually
-from tonnage.testing.wait import eventually as until
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.core import PersistentVolume
+from tonnage.kubernetes.api.matching import driver_volume
+from tonnage_box.testing.clock import run_virtual
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakeClass, Objects
+from tonnage_box.testing.wait import Eventually
+from tonnage_box.testing.wait import eventually as until
 
 PROVISIONER = "tonnage.dev/flex-provisioner"
 virtual_time = pytest.mark.virtual_time

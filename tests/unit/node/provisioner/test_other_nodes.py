@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from tests.unit.node.provisioner.contexts import context
 
-from tonnage.api import kinds, names
-from tonnage.claims.node_scope import CapacitySource
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.kube.client import Client
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
 from tonnage.node.provisioner.other_nodes import have_capacity
 from tonnage.node.provisioner.state import NodeSearch, PodClaimGroup
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakePod
-from tonnage.testing.wait import Eventually
+from tonnage.provisioning.claims.node_scope import CapacitySource
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakePod
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from tests.unit.node.provisioner.contexts import context
 
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.meta import ObjectMeta, OwnerReference
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.meta import ObjectMeta, OwnerReference
 from tonnage.node.provisioner.rejection import report
-from tonnage.testing.clock import ManualClock
+from tonnage_box.testing.clock import ManualClock
 
 HOURS = 3
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds, names
-from tonnage.api.quantity import to_bytes
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request, Response, Transport
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakeClass, MakePod
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.quantity import to_bytes
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request, Response, Transport
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakeClass, MakePod
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30

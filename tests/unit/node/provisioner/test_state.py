@@ -17,13 +17,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from tonnage.api.core import PersistentVolume, PersistentVolumeClaim
-from tonnage.api.meta import ObjectMeta
-from tonnage.api.storage import StorageClass
-from tonnage.capacity.ledger import Ledger, Stage
-from tonnage.claims.node_scope import CapacitySource, DriverInfo
-from tonnage.claims.provisioning import ClaimRequest
 from tonnage.csi.client.client import CsiClient
+from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.meta import ObjectMeta
+from tonnage.kubernetes.api.storage import StorageClass
 from tonnage.node.provisioner.state import (
     LONGEST_WAIT,
     LOOK_EVERY,
@@ -57,6 +54,9 @@ from tonnage.node.provisioner.state import (
     hold_time,
     step,
 )
+from tonnage.provisioning.capacity.ledger import Ledger, Stage
+from tonnage.provisioning.claims.node_scope import CapacitySource, DriverInfo
+from tonnage.provisioning.claims.provisioning import ClaimRequest
 
 SOURCE = CapacitySource("csi", "late", "pool/x")
 TROUBLE = 90.0

@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.examples import examples
 from tests.unit.node.provisioner.test_state import CREATION
 
+from tonnage.base.transitions import ImpossibleTransitionError
 from tonnage.csi.client.types import CreatedVolume
 from tonnage.node.provisioner import state as machine
 from tonnage.node.provisioner.state import CLAIM_TRANSITIONS, ClaimEvent, ClaimState, ClaimTable, Creation, Hold, Phase
-from tonnage.transitions import ImpossibleTransitionError
 
 FOLDER = Path(machine.__file__).parent
 EVENTS = st.sampled_from(ClaimEvent)

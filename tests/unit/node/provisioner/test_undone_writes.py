@@ -8,18 +8,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tonnage.aio.clock import LoopClock
-from tonnage.aio.tasks import Background
-from tonnage.api import kinds, names
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.box.controllers.pv_binder.controller import Binder
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.kube.transport import Request, Response, Transport
-from tonnage.testing.node import fake_node
-from tonnage.testing.objects import Objects
-from tonnage.testing.wait import Eventually
+from tonnage.base.aio.clock import LoopClock
+from tonnage.base.aio.tasks import Background
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.transport import Request, Response, Transport
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.controllers.pv_binder.controller import Binder
+from tonnage_box.testing.node import fake_node
+from tonnage_box.testing.objects import Objects
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 HOUR = 3600.0

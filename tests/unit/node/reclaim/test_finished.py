@@ -9,20 +9,20 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds, names
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.decode import convert
-from tonnage.api.kinds import Kind
-from tonnage.api.pods import Pod
-from tonnage.api.snapshot import VolumeSnapshot
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.decode import convert
+from tonnage.kubernetes.api.kinds import Kind
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.snapshot import VolumeSnapshot
 from tonnage.node.reclaim.finished import LATEST, is_finished
-from tonnage.pools.fake.backend import FakePool
-from tonnage.testing.node import NODE, FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakeClass, MakePod, Objects
-from tonnage.testing.wait import Eventually
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.testing.node import NODE, FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakeClass, MakePod, Objects
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 CLAIM = "job-v0"

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.api import kinds, names
+from tonnage.base.errors import UnavailableError
+from tonnage.base.observe.metrics import REGISTRY
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.errors import UnavailableError
-from tonnage.observe.metrics import REGISTRY
-from tonnage.pools.fake.backend import FakePool
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClaim, MakePod, MakeVolume
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import kinds, names
+from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClaim, MakePod, MakeVolume
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 GIB = 1 << 30

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.aio.clock import LoopClock
-from tonnage.api import kinds, names
+from tonnage.base.aio.clock import LoopClock
+from tonnage.kubernetes.api import kinds, names
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
-from tonnage.testing.network_driver import NETWORK_DRIVER, NetworkStorage, NetworkVolume, network_client
-from tonnage.testing.node import FakeNode, MakeNode
-from tonnage.testing.objects import MakeClass, MakeVolume
-from tonnage.testing.wait import Eventually
+from tonnage_box.testing.network_driver import NETWORK_DRIVER, NetworkStorage, NetworkVolume, network_client
+from tonnage_box.testing.node import FakeNode, MakeNode
+from tonnage_box.testing.objects import MakeClass, MakeVolume
+from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time
 CLASS_SECRET = {"provisioner-secret-name": "of-class", "provisioner-secret-namespace": "default"}

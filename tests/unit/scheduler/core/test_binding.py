@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import names
-from tonnage.claims.bind import claim_reference
-from tonnage.errors import PreconditionError
+from tonnage.base.errors import PreconditionError
+from tonnage.kubernetes.api import names
+from tonnage.provisioning.claims.bind import claim_reference
 from tonnage.scheduler.core.binding import Binding, BindingWaits, RescheduledError, claim_patch
 from tonnage.scheduler.framework.plugin import SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import names
-from tonnage.api.kinds import ATTACHMENTS, CSI_NODES
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import ATTACHMENTS, CSI_NODES
 from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import compile_ask
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import PODS
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
+from tonnage.base.aio.clock import RealClock
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.scheduler.core.conditions import UNSCHEDULABLE, ConditionWriter
 
 READY = {"type": "example.org/ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import kinds, names
-from tonnage.api.snapshot import MANAGED_BY
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.snapshot import MANAGED_BY
 from tonnage.scheduler.explain import explain
 from tonnage.scheduler.framework.plugin import Refusal, RejectionCause, SchedulingDecision
 

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 from tests.examples import examples
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
 
 CLASSES = ("late", "other")

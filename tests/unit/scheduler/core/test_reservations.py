@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import names
-from tonnage.capacity.published import PublishedCapacity, PublishedStorage
+from tonnage.kubernetes.api import names
+from tonnage.provisioning.capacity.published import PublishedCapacity, PublishedStorage
 
 GI = 1 << 30
 NODE = "node-1"

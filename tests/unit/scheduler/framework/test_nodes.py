@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.conftest import World
 
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
 from tonnage.scheduler.framework.nodes import Columns, Residents
 from tonnage.scheduler.framework.plugin import RejectionCause
 from tonnage.scheduler.framework.pod_info import CPU, Demand, InlineUse

@@ -8,8 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.api import names
-from tonnage.api.pods import FlexVolumeSource, Pod, PodSpec, Volume
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.pods import FlexVolumeSource, Pod, PodSpec, Volume
 from tonnage.scheduler.framework.pod_info import compile_demand, inline_uses
 
 RESOURCES = ("cpu", "memory", "example.com/a")

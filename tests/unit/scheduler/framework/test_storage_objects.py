@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 from tonnage.scheduler.framework.storage_objects import StaticVolumes, claim_key, reach_of
 
 LABELS = {names.HOSTNAME_LABEL: "n1"}

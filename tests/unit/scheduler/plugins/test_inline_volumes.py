@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import kinds, names
-from tonnage.api.decode import convert
-from tonnage.api.pods import Pod
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.decode import convert
+from tonnage.kubernetes.api.pods import Pod
 from tonnage.scheduler.explain import explain
 from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import DEFAULT, InlineUse, compile_ask, inline_uses

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import kinds, names
-from tonnage.api.pods import Pod
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.api.pods import Pod
 from tonnage.scheduler.framework.plugin import CycleState, RejectionCause
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.plugins import inter_pod

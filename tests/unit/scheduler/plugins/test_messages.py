@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import QueuedPod

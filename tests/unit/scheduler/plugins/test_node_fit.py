@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import names
-from tonnage.api.core import Taint
-from tonnage.api.kinds import CSI_NODES
-from tonnage.api.pods import Toleration
-from tonnage.api.taints import tolerates
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Taint
+from tonnage.kubernetes.api.kinds import CSI_NODES
+from tonnage.kubernetes.api.pods import Toleration
+from tonnage.kubernetes.api.taints import tolerates
 from tonnage.scheduler.core.cycle import NO_NODES
 from tonnage.scheduler.framework.plugin import Refusal, RejectionCause
 

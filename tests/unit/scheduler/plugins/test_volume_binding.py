@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.scheduler.conftest import CLASS, World
 
-from tonnage.api import names
-from tonnage.api.kinds import STORAGE_CLASSES
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import STORAGE_CLASSES
 from tonnage.scheduler.framework.plugin import Refusal, RejectionCause, SchedulingDecision
 
 NO_STORAGE = "0/1 nodes are available: 1 node(s) did not have enough free storage."

@@ -9,9 +9,9 @@ import pytest
 from msgspec.structs import replace
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import names
-from tonnage.api.kinds import PODS
-from tonnage.api.policy import NEVER
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.api.policy import NEVER
 from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
 from tonnage.scheduler.preemption.dry_run import Preemption

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.kinds import DISRUPTION_BUDGETS, EVENTS, NODES, PODS, PRIORITY_CLASSES
-from tonnage.errors import ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.transport import Request
+from tonnage.base.errors import ApiNotFoundError
+from tonnage.kubernetes.api.kinds import DISRUPTION_BUDGETS, EVENTS, NODES, PODS, PRIORITY_CLASSES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import Request
 from tonnage.scheduler.scheduler import Scheduler
 
 Eventually = Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given
 from tests.examples import examples
 from tests.unit.scheduler.conftest import World
 
-from tonnage.api import names
+from tonnage.kubernetes.api import names
 from tonnage.scheduler.framework.plugin import Refusal
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.preemption.nominator import Nominations

@@ -9,9 +9,9 @@ from itertools import product
 import hypothesis.strategies as st
 from hypothesis import given
 
-from tonnage.api.meta import LabelSelector, ObjectMeta
-from tonnage.api.pods import Pod, PodSpec, PodStatus
-from tonnage.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from tonnage.kubernetes.api.meta import LabelSelector, ObjectMeta
+from tonnage.kubernetes.api.pods import Pod, PodSpec, PodStatus
+from tonnage.kubernetes.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from tonnage.scheduler.preemption.victims import (
     Budget,
     PreemptionCandidate,

@@ -9,8 +9,15 @@ from pathlib import Path
 
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from tonnage.api import names
-from tonnage.content.secret import check_hosts
+from tonnage.base.errors import (
+    AlreadyExistsError,
+    ExhaustedError,
+    InvalidError,
+    NotFoundError,
+    PreconditionError,
+    UnavailableError,
+    UnsupportedError,
+)
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver import filling as fillings
 from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, condition_of, context_of, id_of, named, safe_name
@@ -27,19 +34,19 @@ from tonnage.csi.driver.parameters import (
 )
 from tonnage.csi.driver.services.paging import check_token, cut
 from tonnage.csi.driver.services.snapshots import SnapshotCalls
-from tonnage.errors import (
-    AlreadyExistsError,
-    ExhaustedError,
-    InvalidError,
-    NotFoundError,
-    PreconditionError,
-    UnavailableError,
-    UnsupportedError,
+from tonnage.kubernetes.api import names
+from tonnage.storage.content.secret import check_hosts
+from tonnage.storage.pools.base.contract import (
+    Capacity,
+    PoolVolume,
+    VolumeOrigin,
+    VolumeRequest,
+    VolumeState,
+    is_inline,
 )
-from tonnage.pools.base.contract import Capacity, PoolVolume, VolumeOrigin, VolumeRequest, VolumeState, is_inline
-from tonnage.pools.base.parameters import LIMITS
-from tonnage.pools.base.record import CONTENT
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.base.parameters import LIMITS
+from tonnage.storage.pools.base.record import CONTENT
+from tonnage.storage.pools.core.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -227,7 +234,7 @@ class ControllerService:
         volume = await pool.modify(name, wanted)
         if LIMITS & set(wanted):
             try:
-                await self._driver.throttle.again(pool, volume)
+                await self._driver.throttle.reapply(pool, volume)
             except UnsupportedError as reason:  # its code would say that nothing was changed
                 raise PreconditionError(str(reason)) from None
         return volume

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 
-from tonnage.api import names
+from tonnage.base.errors import AlreadyExistsError, InvalidError, NotFoundError
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, lock_name, safe_name
 from tonnage.csi.driver.group_members import SOURCES, GroupMember, is_complete, member_name, member_owner, members
 from tonnage.csi.driver.services import snapshots
-from tonnage.errors import AlreadyExistsError, InvalidError, NotFoundError
-from tonnage.pools.base.contract import SnapshotRequest
-from tonnage.pools.core.group import MemberRequest, take
-from tonnage.pools.core.pool import Pool
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.base.contract import SnapshotRequest
+from tonnage.storage.pools.core.group import MemberRequest, take
+from tonnage.storage.pools.core.pool import Pool
 
 _RPC = csi_pb2.GroupControllerServiceCapability.RPC
 

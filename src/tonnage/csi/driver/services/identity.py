@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from google.protobuf.wrappers_pb2 import BoolValue
 
-from tonnage.api import names
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.services import snapshots
+from tonnage.kubernetes.api import names
 
 _SERVICES = (
     csi_pb2.PluginCapability.Service.CONTROLLER_SERVICE,

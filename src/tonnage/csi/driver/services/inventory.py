@@ -14,9 +14,9 @@ import msgspec
 from tonnage.csi._proto import inventory_pb2
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.service import Service
-from tonnage.pools.core import status
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.core.status import PoolStatus
+from tonnage.storage.pools.core import status
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.core.status import PoolStatus
 
 _TIMEOUT = 60.0  # seconds: every volume of every pool is checked
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from tonnage.api import names
+from tonnage.base.errors import HostError, OutOfRangeError, PreconditionError, UnavailableError
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import Driver, condition_of, split_id
 from tonnage.csi.driver.filling import check_filled
@@ -14,10 +14,10 @@ from tonnage.csi.driver.inline import Inline
 from tonnage.csi.driver.parameters import check_capabilities, check_capability, check_fits
 from tonnage.csi.driver.paths import Places, check_parent, refuse_links
 from tonnage.csi.driver.single_writer import SingleWriters
-from tonnage.errors import HostError, OutOfRangeError, PreconditionError, UnavailableError
 from tonnage.host import mount
-from tonnage.pools.base.contract import PoolVolume, Stats, VolumeCondition
-from tonnage.pools.core.pool import Pool
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.base.contract import PoolVolume, Stats, VolumeCondition
+from tonnage.storage.pools.core.pool import Pool
 
 _RPC = csi_pb2.NodeServiceCapability.RPC
 _OFFERED = (
@@ -57,7 +57,7 @@ class NodeService:
     async def NodeStageVolume(self, request: csi_pb2.NodeStageVolumeRequest) -> csi_pb2.NodeStageVolumeResponse:
         """Stage a volume: format it once and mount it at its staging path; attach raw block.
 
-        Raises NotFoundError, InvalidError (path, capability), HostError, and what Driver.before_stage raises.
+        Raises NotFoundError, InvalidError (path, capability), HostError, and what Hooks.before_stage raises.
         """
         staging = self._places.path("staging_target_path", request.staging_target_path)
         use = check_capability(request)
@@ -66,7 +66,7 @@ class NodeService:
         check_filled(volume)
         check_parent(staging)
         refuse_links(staging)
-        await self._driver.before_stage(request.volume_id)
+        await self._driver.hooks.before_stage(request.volume_id)
         await pool.stage(volume.name, staging, options=use.flags)
         return csi_pb2.NodeStageVolumeResponse()
 
@@ -82,7 +82,7 @@ class NodeService:
         if place is not None:
             pool, name = place
             await pool.unstage(name, staging)
-            self._driver.on_unstaged(request.volume_id)
+            self._driver.hooks.unstaged(request.volume_id)
         return csi_pb2.NodeUnstageVolumeResponse()
 
     async def NodePublishVolume(self, request: csi_pb2.NodePublishVolumeRequest) -> csi_pb2.NodePublishVolumeResponse:
@@ -111,7 +111,8 @@ class NodeService:
             await asyncio.to_thread(self._writers.check_mounts, volume.name, staging, target, home=home)
         readonly = request.readonly or use.readonly or "ro" in use.flags
         pod = request.volume_context.get(names.CSI_POD_UID, "")
-        await self._driver.throttle.publish(pool, volume, staging, target, readonly=readonly, pod=pod)
+        async with self._driver.throttle.limited(pool, volume, target, pod=pod):
+            await pool.publish(volume.name, staging, target, readonly=readonly)
         self._writers.add(volume.name, target, single=use.single_writer)
         return csi_pb2.NodePublishVolumeResponse()
 

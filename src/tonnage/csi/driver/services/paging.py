@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from tonnage.base.errors import InvalidError
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import Driver, split_id
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import InvalidError
 
 Listed = TypeVar("Listed")
 ListRequest = csi_pb2.ListVolumesRequest | csi_pb2.ListSnapshotsRequest

@@ -13,12 +13,12 @@ from typing import Any
 
 from google.protobuf.message import Message
 
+from tonnage.base.errors import PreconditionError
 from tonnage.csi._proto import inventory_pb2
 from tonnage.csi.driver import filling as fillings
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.server.limits import check_id
 from tonnage.csi.server.service import Service
-from tonnage.errors import PreconditionError
 
 
 class Reclaim:

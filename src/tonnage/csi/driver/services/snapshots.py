@@ -7,13 +7,7 @@ from contextlib import suppress
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from tonnage.api import names
-from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, group_lock, id_of, named, safe_name
-from tonnage.csi.driver.filling import check_filled
-from tonnage.csi.driver.group_members import group_of, members
-from tonnage.csi.driver.services.paging import check_token, cut
-from tonnage.errors import (
+from tonnage.base.errors import (
     AlreadyExistsError,
     InvalidError,
     NotFoundError,
@@ -21,8 +15,14 @@ from tonnage.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from tonnage.pools.base.contract import PoolVolume, Snapshot, is_inline
-from tonnage.pools.core.pool import Pool
+from tonnage.csi._proto import csi_pb2
+from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, group_lock, id_of, named, safe_name
+from tonnage.csi.driver.filling import check_filled
+from tonnage.csi.driver.group_members import group_of, members
+from tonnage.csi.driver.services.paging import check_token, cut
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.base.contract import PoolVolume, Snapshot, is_inline
+from tonnage.storage.pools.core.pool import Pool
 
 
 class SnapshotCalls:

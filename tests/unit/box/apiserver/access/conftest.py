@@ -13,14 +13,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import NAMESPACES, PODS, SERVICE_ACCOUNTS
-from tonnage.box.apiserver.access.access import ApiAccess
-from tonnage.box.apiserver.server.auth import Credentials, ensure, write_kubeconfig
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.kube.client import Client
-from tonnage.testing.clock import ManualClock
+from tonnage.base.aio.clock import RealClock
+from tonnage.kubernetes.api.kinds import NAMESPACES, PODS, SERVICE_ACCOUNTS
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.apiserver.access.access import ApiAccess
+from tonnage_box.apiserver.server.auth import Credentials, ensure, write_kubeconfig
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.testing.clock import ManualClock
 
 Kubectl = Callable[..., Awaitable[str]]
 TOKEN_PATH = "/api/v1/namespaces/default/serviceaccounts/robot/token"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.box.apiserver.access.attributes import of_request
-from tonnage.box.apiserver.request.user import Attributes
-from tonnage.kube.transport import Request
+from tonnage.kubernetes.client.transport import Request
+from tonnage_box.apiserver.access.attributes import of_request
+from tonnage_box.apiserver.request.user import Attributes
 
 NS = "/api/v1/namespaces/ns"
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.box.apiserver.access.conftest import REVIEWS, Served, make_pod
 
-from tonnage.api.kinds import PODS, SECRETS, SERVICE_ACCOUNTS
-from tonnage.box.apiserver.access.signing_key import base64url
-from tonnage.box.apiserver.access.token import ISSUER, TokenError
+from tonnage.kubernetes.api.kinds import PODS, SECRETS, SERVICE_ACCOUNTS
+from tonnage_box.apiserver.access.signing_key import base64url
+from tonnage_box.apiserver.access.token import ISSUER, TokenError
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
@@ -126,9 +126,9 @@ def test_no_damaged_token_is_taken_and_none_raises_anything_else(data: st.DataOb
 async def _damaged(data: st.DataObject) -> None:
     from tests.unit.box.apiserver.access.test_token import PAIR, claims  # made once: a key takes a while
 
-    from tonnage.aio.clock import RealClock
-    from tonnage.box.apiserver.access.authentication import Authenticator
-    from tonnage.box.apiserver.storage.store import Store
+    from tonnage.base.aio.clock import RealClock
+    from tonnage_box.apiserver.access.authentication import Authenticator
+    from tonnage_box.apiserver.storage.store import Store
 
     class _Key:
         is_made = True
@@ -136,7 +136,7 @@ async def _damaged(data: st.DataObject) -> None:
         async def pair(self) -> Any:
             return PAIR
 
-    from tonnage.box.apiserver.access.token import encode
+    from tonnage_box.apiserver.access.token import encode
 
     token = encode(claims(), PAIR)
     index = data.draw(st.integers(0, len(token) - 1))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.unit.box.apiserver.access.conftest import Served
 
-from tonnage.api.kinds import CLUSTER_ROLES
-from tonnage.box.apiserver.access.default_roles import cluster_role_bindings, cluster_roles
-from tonnage.box.apiserver.access.rule import Rule
-from tonnage.box.apiserver.request.user import Attributes
+from tonnage.kubernetes.api.kinds import CLUSTER_ROLES
+from tonnage_box.apiserver.access.default_roles import cluster_role_bindings, cluster_roles
+from tonnage_box.apiserver.access.rule import Rule
+from tonnage_box.apiserver.request.user import Attributes
 
 
 async def test_they_are_served(served: Served) -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from tonnage.box.apiserver.access.role_index import RoleIndex
-from tonnage.box.apiserver.request.user import ApiUser, Attributes
-from tonnage.box.apiserver.storage.store import ObjectKey, Store
+from tonnage_box.apiserver.access.role_index import RoleIndex
+from tonnage_box.apiserver.request.user import ApiUser, Attributes
+from tonnage_box.apiserver.storage.store import ObjectKey, Store
 
 GROUP = "rbac.authorization.k8s.io"
 NAMES, SPACES, USERS = ("a", "b"), ("n", "m"), ("u", "v")

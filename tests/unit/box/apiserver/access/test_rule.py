@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.box.apiserver.access.rule import MAX_MISSING, Rule, described, missing
-from tonnage.box.apiserver.request.user import Attributes
+from tonnage_box.apiserver.access.rule import MAX_MISSING, Rule, described, missing
+from tonnage_box.apiserver.request.user import Attributes
 
 PODS: dict[str, Any] = {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get", "list"]}
 SUBRESOURCE = {"apiGroups": ["apps"], "resources": ["*/scale"], "verbs": ["*"]}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.box.apiserver.access.signing_key import SigningKey
-from tonnage.errors import HostError
+from tonnage.base.errors import HostError
+from tonnage_box.apiserver.access.signing_key import SigningKey
 
 
 async def test_it_is_made_once_and_private(tmp_path: Path) -> None:

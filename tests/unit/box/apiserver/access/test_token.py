@@ -12,8 +12,8 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
-from tonnage.box.apiserver.access.signing_key import KeyPair, _ensure
-from tonnage.box.apiserver.access.token import (
+from tonnage_box.apiserver.access.signing_key import KeyPair, _ensure
+from tonnage_box.apiserver.access.token import (
     ISSUER,
     MAX_TOKEN,
     KubernetesClaims,

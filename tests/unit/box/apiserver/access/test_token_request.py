@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.access.conftest import TOKEN_PATH, Served, make_pod
 
-from tonnage.box.apiserver.access.token import ISSUER
+from tonnage_box.apiserver.access.token import ISSUER
 
 
 def claims(token: str) -> Any:

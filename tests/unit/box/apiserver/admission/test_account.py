@@ -8,9 +8,9 @@ import pytest
 from tests.unit.box.apiserver.access.conftest import Served, served
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.api import names
-from tonnage.api.kinds import SERVICE_ACCOUNTS
-from tonnage.box.apiserver.admission.account import TOKEN_PATH
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import SERVICE_ACCOUNTS
+from tonnage_box.apiserver.admission.account import TOKEN_PATH
 
 __all__ = ["served"]
 PATH = "/api/v1/namespaces/default/pods"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.api import kinds, names
-from tonnage.box.apiserver.admission.empty_dir import rewrite
-from tonnage.errors import ApiInvalidError
-from tonnage.kube.client import Client
+from tonnage.base.errors import ApiInvalidError
+from tonnage.kubernetes.api import kinds, names
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.apiserver.admission.empty_dir import rewrite
 
 LIMIT = {"sizeLimit": "1Gi"}
 EMPTY_DIRS = st.fixed_dictionaries(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.box.apiserver.storage.store import ObjectKey
+from tonnage_box.apiserver.storage.store import ObjectKey
 
 Obj = dict[str, Any]
 CORE = "/api/v1/namespaces/default"

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.api.quantity import NANO
-from tonnage.box.apiserver.admission import quota, quota_controller
+from tonnage.kubernetes.api.quantity import NANO
+from tonnage_box.apiserver.admission import quota, quota_controller
 
 Obj = dict[str, Any]
 CORE = "/api/v1/namespaces/default"

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.admission.quota_controller import QuotaController
-from tonnage.box.apiserver.request.negotiate import MAX_INSIDE
-from tonnage.box.apiserver.server.server import extractor
-from tonnage.box.apiserver.storage.store import ObjectKey, StaleError, Store, StoredObject
-from tonnage.errors import UnavailableError
+from tonnage.base.errors import UnavailableError
+from tonnage_box.apiserver.admission.quota_controller import QuotaController
+from tonnage_box.apiserver.request.negotiate import MAX_INSIDE
+from tonnage_box.apiserver.server.server import extractor
+from tonnage_box.apiserver.storage.store import ObjectKey, StaleError, Store, StoredObject
 
 Obj = dict[str, Any]
 QUOTA = ObjectKey("resourcequotas", "ns", "q")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.box.apiserver.admission import service as services
-from tonnage.box.apiserver.storage.store import StoredObject
+from tonnage_box.apiserver.admission import service as services
+from tonnage_box.apiserver.storage.store import StoredObject
 
 PROTOCOLS = ("TCP", "UDP", "SCTP")
 Obj = dict[str, Any]

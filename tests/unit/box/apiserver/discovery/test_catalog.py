@@ -7,8 +7,8 @@ import json
 import pytest
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.box.apiserver.discovery.catalog import Catalog
-from tonnage.box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.discovery.catalog import Catalog
+from tonnage_box.apiserver.registry.resources import RESOURCES
 
 _PROTOBUF3 = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
 _PROTOBUF2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
@@ -41,7 +41,7 @@ async def test_v3_as_protobuf_alone_is_refused_by_name_and_beside_json_gets_json
 
 
 async def test_documents_are_made_once_and_kept_small() -> None:
-    from tonnage.kube.transport import Request
+    from tonnage.kubernetes.client.transport import Request
 
     catalog = Catalog(RESOURCES.values())
     first = await catalog.answer(Request("GET", "/openapi/v3"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.box.apiserver.registry.resources import RESOURCES
-from tonnage.box.apiserver.schema import schemas
+from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.schema import schemas
 
 SET_BY_PEOPLE = (
     "storage.v1.StorageClass", "storage.v1.CSIDriverSpec", "core.v1.PersistentVolumeClaimSpec",

@@ -6,7 +6,7 @@ import json
 
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.box.apiserver.discovery import groups as discovery_groups
+from tonnage_box.apiserver.discovery import groups as discovery_groups
 
 
 async def test_old_discovery(api: Api) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.discovery import openapi
-from tonnage.box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.discovery import openapi
+from tonnage_box.apiserver.registry.resources import RESOURCES
 
 
 def references(value: Any) -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.discovery import openapi_protobuf as protobuf
+from tonnage_box.apiserver.discovery import openapi_protobuf as protobuf
 
 
 def document(schema: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import yaml
 
-from tonnage.box.apiserver.printers import content
-from tonnage.ops.install.manifests import template
+from tonnage.tools.ops.install.manifests import template
+from tonnage_box.apiserver.printers import content
 
 
 def test_they_show_what_it_is_made_of() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.printers import table
-from tonnage.box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.printers import table
+from tonnage_box.apiserver.registry.resources import RESOURCES
 
 Obj = dict[str, Any]
 NOW = datetime(2026, 1, 1, 1, 0, tzinfo=UTC)
@@ -209,6 +209,6 @@ def test_cells(key: str, obj: Obj, shown: Obj) -> None:
 
 
 def test_events_look_alike_from_both_versions() -> None:
-    from tonnage.box.apiserver.request import event_versions
+    from tonnage_box.apiserver.request import event_versions
 
     assert cells("events.k8s.io/events", event_versions.outward(EVENT)) == cells("events", EVENT)

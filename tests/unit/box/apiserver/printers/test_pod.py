@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.printers.pod import pod_ready, pod_restarts, pod_status, readiness_gates
+from tonnage_box.apiserver.printers.pod import pod_ready, pod_restarts, pod_status, readiness_gates
 
 Obj = dict[str, Any]
 NOW = datetime(2026, 1, 1, 1, 0, tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from tonnage.box.apiserver.printers import rbac
+from tonnage_box.apiserver.printers import rbac
 
 
 def test_bindings_show_role_and_subjects() -> None:

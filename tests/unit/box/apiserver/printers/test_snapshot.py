@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from tonnage.box.apiserver.printers import snapshot
-from tonnage.box.apiserver.printers.table import table
+from tonnage_box.apiserver.printers import snapshot
+from tonnage_box.apiserver.printers.table import table
 
 NOW = datetime(2026, 1, 2, 3, 5, 5, tzinfo=UTC)
 META = {"name": "x", "creationTimestamp": "2026-01-02T03:04:05Z"}

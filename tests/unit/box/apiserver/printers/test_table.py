@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tonnage.box.apiserver.printers import table
+from tonnage_box.apiserver.printers import table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 OBJ = {"kind": "Pod", "metadata": {"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"a": 1}}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.printers import table
-from tonnage.box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.printers import table
+from tonnage_box.apiserver.registry.resources import RESOURCES
 
 Obj = dict[str, Any]
 NOW = datetime(2026, 1, 1, 1, 0, tzinfo=UTC)

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from tests.unit.box.apiserver.protobuf.samples import objects
 
-from tonnage.box.apiserver.protobuf import envelope, messages
-from tonnage.box.apiserver.protobuf.wire import WireError, delimited, fields
+from tonnage_box.apiserver.protobuf import envelope, messages
+from tonnage_box.apiserver.protobuf.wire import WireError, delimited, fields
 
 
 def decoded(body: bytes) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.box.apiserver.protobuf import messages
-from tonnage.box.apiserver.protobuf.messages import Input, message
-from tonnage.box.apiserver.protobuf.wire import WireError, delimited, varint
-from tonnage.box.apiserver.schema import schemas
+from tonnage_box.apiserver.protobuf import messages
+from tonnage_box.apiserver.protobuf.messages import Input, message
+from tonnage_box.apiserver.protobuf.wire import WireError, delimited, varint
+from tonnage_box.apiserver.schema import schemas
 
 
 def read(name: str, data: bytes) -> dict[str, Any]:

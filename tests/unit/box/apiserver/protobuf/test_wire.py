@@ -7,7 +7,7 @@ from google.protobuf.wrappers_pb2 import UInt64Value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.box.apiserver.protobuf import wire
+from tonnage_box.apiserver.protobuf import wire
 
 
 @given(st.integers(-(2**63), 2**64 - 1))

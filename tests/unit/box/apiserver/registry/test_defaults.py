@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.registry import defaults
+from tonnage_box.apiserver.registry import defaults
 
 Obj = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.api.kinds import DEFINITIONS, SNAPSHOTS
-from tonnage.box.apiserver.validation.definitions import NATIVE
+from tonnage.kubernetes.api.kinds import DEFINITIONS, SNAPSHOTS
+from tonnage_box.apiserver.validation.definitions import NATIVE
 
 PATH = DEFINITIONS.path()
 NAME = SNAPSHOTS.qualified

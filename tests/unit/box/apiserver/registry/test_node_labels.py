@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tonnage.box.apiserver.registry.node_labels import of_term, of_terms
+from tonnage_box.apiserver.registry.node_labels import of_term, of_terms
 
 
 def test_terms() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.registry.pod_warnings import of_pod
+from tonnage_box.apiserver.registry.pod_warnings import of_pod
 
 Obj = dict[str, Any]
 

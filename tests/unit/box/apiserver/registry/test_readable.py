@@ -12,16 +12,16 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from msgspec import inspect
 from tests.examples import examples
-from tests.unit.api.forms import SAMPLES, alternatives
 from tests.unit.box.apiserver.conftest import Api
 from tests.unit.box.apiserver.schema.test_decode import values
+from tests.unit.kubernetes.api.forms import SAMPLES, alternatives
 
-from tonnage.api import kinds
-from tonnage.api.kinds import Kind
-from tonnage.box.apiserver.registry.resources import RESOURCES
-from tonnage.box.apiserver.schema import decode, schemas
-from tonnage.errors import ApiError
-from tonnage.kube.client import Client
+from tonnage.base.errors import ApiError
+from tonnage.kubernetes.api import kinds
+from tonnage.kubernetes.api.kinds import Kind
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.schema import decode, schemas
 
 Obj = dict[str, Any]
 ROWS = {row.kind.plural: row for row in RESOURCES.values() if row.kind in kinds.ALL}

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import kinds
-from tonnage.box.apiserver.registry.resources import RESOURCES
+from tonnage.kubernetes.api import kinds
+from tonnage_box.apiserver.registry.resources import RESOURCES
 
 Obj = dict[str, Any]
 EMPTY: Obj = {"metadata": {"name": "x"}}

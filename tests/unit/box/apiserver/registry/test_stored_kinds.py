@@ -9,8 +9,8 @@ from tests.unit.box.apiserver.conftest import Api
 from tests.unit.box.apiserver.validation import test_network as network
 from tests.unit.box.apiserver.validation import test_scaling as scaling
 
-from tonnage.box.apiserver.registry.resources import RESOURCES
-from tonnage.box.apiserver.registry.stored_kinds import ROWS
+from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.registry.stored_kinds import ROWS
 
 Obj = dict[str, Any]
 GOOD: dict[str, Obj] = {

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.snapshot import AS_SOURCE, BOUND
-from tonnage.box.apiserver.registry import strategy
+from tonnage.kubernetes.api.snapshot import AS_SOURCE, BOUND
+from tonnage_box.apiserver.registry import strategy
 
 Obj = dict[str, Any]
 CLAIM = {"kind": "PersistentVolumeClaim", "name": "a"}

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.aio.clock import RealClock
-from tonnage.aio.tasks import KeyedLocks
-from tonnage.api import kinds
-from tonnage.box.apiserver.access.access import ApiAccess
-from tonnage.box.apiserver.request.admission_context import AdmissionContext
-from tonnage.box.apiserver.request.user import ADMIN
-from tonnage.box.apiserver.storage.store import ObjectKey, Store
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.aio.tasks import KeyedLocks
+from tonnage.kubernetes.api import kinds
+from tonnage_box.apiserver.access.access import ApiAccess
+from tonnage_box.apiserver.request.admission_context import AdmissionContext
+from tonnage_box.apiserver.request.user import ADMIN
+from tonnage_box.apiserver.storage.store import ObjectKey, Store
 
 
 async def used(namespace: str) -> Mapping[str, int]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.box.apiserver.request import autoscaler_versions as versions
+from tonnage_box.apiserver.request import autoscaler_versions as versions
 
 Obj = dict[str, Any]
 KEY = "autoscaling.alpha.kubernetes.io/metrics"

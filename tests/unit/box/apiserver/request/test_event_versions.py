@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.box.apiserver.request import event_versions
+from tonnage_box.apiserver.request import event_versions
 
 
 async def test_an_event_is_one_object_in_two_shapes(api: Api) -> None:

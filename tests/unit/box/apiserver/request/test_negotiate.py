@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.box.apiserver.protobuf import envelope
-from tonnage.kube.transport import JSON, MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH, Request
+from tonnage.kubernetes.client.transport import JSON, MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH, Request
+from tonnage_box.apiserver.protobuf import envelope
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.box.apiserver.request.private_file import write_private
+from tonnage_box.apiserver.request.private_file import write_private
 
 
 def test_it_is_private_and_replaced(tmp_path: Path) -> None:

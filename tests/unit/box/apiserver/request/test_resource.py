@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tonnage.api import kinds
-from tonnage.box.apiserver.registry.resources import RESOURCES
-from tonnage.box.apiserver.request.resource import Resource
+from tonnage.kubernetes.api import kinds
+from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.request.resource import Resource
 
 
 async def test_a_row_without_hooks_lets_everything_pass() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.box.apiserver.access import attributes
-from tonnage.box.apiserver.registry.resources import RESOURCES
-from tonnage.box.apiserver.request.resource import Resource
-from tonnage.box.apiserver.request.routes import Routes
-from tonnage.errors import ApiError, UnsupportedError
-from tonnage.kube.transport import Request
+from tonnage.base.errors import ApiError, UnsupportedError
+from tonnage.kubernetes.client.transport import Request
+from tonnage_box.apiserver.access import attributes
+from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.request.resource import Resource
+from tonnage_box.apiserver.request.routes import Routes
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"

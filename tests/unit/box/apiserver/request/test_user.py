@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.box.apiserver.request.user import ADMIN, ApiUser, Attributes, account_name, denied, split_account
+from tonnage_box.apiserver.request.user import ADMIN, ApiUser, Attributes, account_name, denied, split_account
 
 
 def test_service_accounts_are_users() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.box.apiserver.request import yaml_body
+from tonnage_box.apiserver.request import yaml_body
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 YAML = "application/yaml"

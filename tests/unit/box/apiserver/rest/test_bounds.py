@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Api, turned
 
-from tonnage.api import selectors
-from tonnage.box.apiserver.request import negotiate
-from tonnage.box.apiserver.rest import writes
-from tonnage.box.apiserver.storage import store
-from tonnage.errors import InvalidError
-from tonnage.kube.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api import selectors
+from tonnage.kubernetes.client.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from tonnage_box.apiserver.request import negotiate
+from tonnage_box.apiserver.rest import writes
+from tonnage_box.apiserver.storage import store
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -180,7 +180,7 @@ async def test_large_bodies_of_subresources_are_worked_on_outside_the_loop(
         return check(*arguments)
 
     check = writes.check_fields
-    monkeypatch.setattr("tonnage.box.apiserver.rest.subresources.check_fields", fields)
+    monkeypatch.setattr("tonnage_box.apiserver.rest.subresources.check_fields", fields)
     await api.create("/api/v1/namespaces", {"metadata": {"name": "x"}})
     many = {"metadata": {"name": "x", "finalizers": [f"a.b/c{n}" for n in range(10_000)]}}
     await api.put("/api/v1/namespaces/x/finalize", many)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.api import kinds
-from tonnage.kube.client import Client
-from tonnage.kube.transport import JSON, MERGE_PATCH, STRATEGIC_PATCH
+from tonnage.kubernetes.api import kinds
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.transport import JSON, MERGE_PATCH, STRATEGIC_PATCH
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 HERE = "/namespaces/default"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.api.kinds import NODES
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.errors import ApiError, ApiNotFoundError
-from tonnage.kube.client import Client
+from tonnage.base.errors import ApiError, ApiNotFoundError
+from tonnage.kubernetes.api.kinds import NODES
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
 
 
 async def test_the_kubelets_answer_is_passed_on() -> None:

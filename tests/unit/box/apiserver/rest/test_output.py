@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Api, turned
 
-from tonnage.box.apiserver.rest import output
-from tonnage.kube.transport import Request
+from tonnage.kubernetes.client.transport import Request
+from tonnage_box.apiserver.rest import output
 
 
 async def test_pretty(api: Api) -> None:

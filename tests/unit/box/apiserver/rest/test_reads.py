@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.box.apiserver.storage import watch as watches
-from tonnage.errors import ApiGoneError
+from tonnage.base.errors import ApiGoneError
+from tonnage_box.apiserver.storage import watch as watches
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -138,7 +138,7 @@ async def test_a_watch_goes_on_from_a_revision(api: Api) -> None:
 
 
 async def test_revisions_that_are_forgotten_are_gone(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tonnage.box.apiserver.storage.store.HISTORY_BYTES", 1)
+    monkeypatch.setattr("tonnage_box.apiserver.storage.store.HISTORY_BYTES", 1)
     first = await api.create(MAPS, config("x"))
     await api.create(MAPS, config("y"))
     version = str(int(first["metadata"]["resourceVersion"]) - 1)

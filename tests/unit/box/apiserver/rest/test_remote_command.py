@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.api.remote_command import StreamOptions
-from tonnage.box.apiserver.rest.remote_command import read_options
-from tonnage.errors import ApiError
-from tonnage.kube.transport import Request
+from tonnage.base.errors import ApiError
+from tonnage.kubernetes.api.remote_command import StreamOptions
+from tonnage.kubernetes.client.transport import Request
+from tonnage_box.apiserver.rest.remote_command import read_options
 
 
 def request(*pairs: tuple[str, str]) -> Request:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.unit.box.apiserver.conftest import Api
 
-from tonnage.kube.transport import JSON_PATCH, STRATEGIC_PATCH
+from tonnage.kubernetes.client.transport import JSON_PATCH, STRATEGIC_PATCH
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from tonnage.box.apiserver.printers import table
-from tonnage.box.apiserver.registry.resources import RESOURCES
-from tonnage.box.apiserver.schema import decode, schemas
-from tonnage.errors import ApiError
+from tonnage.base.errors import ApiError
+from tonnage_box.apiserver.printers import table
+from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.schema import decode, schemas
 
 Obj = dict[str, Any]
 POD = "core.v1.Pod"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from tests.unit.box.apiserver.schema.test_decode import objects, quantities
 
-from tonnage.api.quantity import Quantity
-from tonnage.box.apiserver.schema import decode, fast_path, schemas
+from tonnage.kubernetes.api.quantity import Quantity
+from tonnage_box.apiserver.schema import decode, fast_path, schemas
 
 Obj = dict[str, Any]
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.api import strategic
-from tonnage.box.apiserver.registry.resources import RESOURCES
-from tonnage.box.apiserver.schema import schemas
+from tonnage.kubernetes.api import strategic
+from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.schema import schemas
 
 
 def test_every_text_is_read_and_every_reference_resolves() -> None:
@@ -81,7 +81,7 @@ def merged_lists(struct: str, path: str = "") -> dict[str, str]:
 
 @pytest.mark.parametrize("key", list(RESOURCES))
 def test_patches_merge_the_lists_that_openapi_says_they_merge(key: str) -> None:
-    """kubectl makes its patches by OpenAPI, the server applies them by api/strategic.py: they must agree."""
+    """kubectl makes its patches by OpenAPI, the server applies them by kubernetes/api/strategic.py: they must agree."""
     row = RESOURCES[key]
     said = {
         path: merge_key

@@ -14,11 +14,11 @@ import aiohttp
 import pytest
 import yarl
 
-from tonnage.aio.clock import RealClock
-from tonnage.box.apiserver.server import auth
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.errors import ApiNotFoundError
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import ApiNotFoundError
+from tonnage_box.apiserver.server import auth
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
 
 
 async def logs(namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from cryptography import x509
 
-from tonnage.aio.clock import RealClock
-from tonnage.box.apiserver.server import auth
-from tonnage.errors import HostError
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import HostError
 from tonnage.host.run import run
+from tonnage_box.apiserver.server import auth
 
 
 class Later(RealClock):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from tonnage.box.apiserver.server import certificate
+from tonnage_box.apiserver.server import certificate
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)
 

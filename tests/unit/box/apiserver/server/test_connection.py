@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 from tests.unit.box.apiserver.server.conftest import context, port
 
-from tonnage.box.apiserver.server import connection
-from tonnage.box.apiserver.server.server import ApiServer
+from tonnage_box.apiserver.server import connection
+from tonnage_box.apiserver.server.server import ApiServer
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

@@ -7,9 +7,9 @@ import json
 import pytest
 from tests.unit.box.apiserver.conftest import Api, turned
 
-from tonnage.box.apiserver.server import inprocess
-from tonnage.errors import ApiError, ApiNotFoundError, UnavailableError
-from tonnage.kube.transport import Request
+from tonnage.base.errors import ApiError, ApiNotFoundError, UnavailableError
+from tonnage.kubernetes.client.transport import Request
+from tonnage_box.apiserver.server import inprocess
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 

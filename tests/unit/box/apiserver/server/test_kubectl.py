@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tonnage.aio.clock import RealClock
-from tonnage.box.apiserver.server.auth import ensure, write_kubeconfig
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
+from tonnage.base.aio.clock import RealClock
+from tonnage_box.apiserver.server.auth import ensure, write_kubeconfig
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
 
 pytestmark = pytest.mark.real
 Kubectl = Callable[..., Awaitable[str]]

@@ -8,11 +8,11 @@ import pytest
 from tests.unit.box.apiserver.conftest import Api
 from tests.unit.box.apiserver.server.conftest import Box
 
-from tonnage.aio.clock import RealClock
-from tonnage.box.apiserver.server import auth
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.errors import BusyError, InvalidError
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import BusyError, InvalidError
+from tonnage_box.apiserver.server import auth
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
 
 
 async def test_namespaces_of_every_cluster(api: Api) -> None:

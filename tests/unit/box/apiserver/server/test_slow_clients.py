@@ -10,10 +10,10 @@ import aiohttp
 import pytest
 from tests.unit.box.apiserver.server.conftest import context, port
 
-from tonnage.box.apiserver.server import transfers
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.box.apiserver.storage import watch
-from tonnage.kube.transport import JSON, Request
+from tonnage.kubernetes.client.transport import JSON, Request
+from tonnage_box.apiserver.server import transfers
+from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.apiserver.storage import watch
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 MIB = 1 << 20

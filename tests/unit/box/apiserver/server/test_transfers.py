@@ -8,9 +8,9 @@ import json
 import pytest
 from tests.unit.box.apiserver.server.conftest import context, port
 
-from tonnage.box.apiserver.server import transfers
-from tonnage.box.apiserver.server.server import ApiServer
-from tonnage.kube.transport import Request
+from tonnage.kubernetes.client.transport import Request
+from tonnage_box.apiserver.server import transfers
+from tonnage_box.apiserver.server.server import ApiServer
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 MIB = 1 << 20

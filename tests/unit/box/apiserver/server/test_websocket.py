@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.unit.box.apiserver.server.conftest import Box, context, port
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.remote_command import STDERR, STDOUT, Session, StreamInput, StreamOptions, Streams
-from tonnage.box.apiserver.server import auth, websocket
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.errors import ApiError, UnsupportedError
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import ApiError, UnsupportedError
+from tonnage.kubernetes.api.remote_command import STDERR, STDOUT, Session, StreamInput, StreamOptions, Streams
+from tonnage_box.apiserver.server import auth, websocket
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
 
 PODS = "/api/v1/namespaces/default/pods"
 EXEC = f"{PODS}/p/exec"

@@ -18,15 +18,22 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.apiserver.storage.store import ObjectKey
-from tonnage.errors import ApiGoneError, BusyError, ExhaustedError, PreconditionError, TonnageError, UnavailableError
+from tonnage.base.errors import (
+    ApiGoneError,
+    BusyError,
+    ExhaustedError,
+    PreconditionError,
+    TonnageError,
+    UnavailableError,
+)
+from tonnage_box.apiserver.storage.sqlite import SqliteStore
+from tonnage_box.apiserver.storage.store import ObjectKey
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.apiserver.storage.store import ObjectKey
+from tonnage_box.apiserver.storage.sqlite import SqliteStore
+from tonnage_box.apiserver.storage.store import ObjectKey
 
 async def write(store, writer):
     n = 0
@@ -192,7 +199,7 @@ async def test_each_damage_is_reported_or_changed_nothing_that_was_written(
 ) -> None:
     """Sampled over database and log. A log's last transaction may be missing: a power cut leaves the same bytes."""
     for size, few in (("_LOG_BYTES", 1 << 16), ("_STEP", 1 << 12), ("_PIECE", 1 << 12), ("_PIECES", 4)):
-        monkeypatch.setattr(f"tonnage.box.apiserver.storage.sqlite.{size}", few)
+        monkeypatch.setattr(f"tonnage_box.apiserver.storage.sqlite.{size}", few)
     folder = tmp_path / "s"
     folder.mkdir()
     files, held = await written(folder / "state.db", killed=killed)
@@ -351,8 +358,8 @@ def pieces(store: SqliteStore) -> int:
 async def test_on_a_full_disk_deletions_status_and_events_go_on(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
 ) -> None:
-    monkeypatch.setattr("tonnage.box.apiserver.storage.sqlite._PIECES", 4)
-    monkeypatch.setattr("tonnage.box.apiserver.storage.sqlite._FOR_REMOVALS", 1)
+    monkeypatch.setattr("tonnage_box.apiserver.storage.sqlite._PIECES", 4)
+    monkeypatch.setattr("tonnage_box.apiserver.storage.sqlite._FOR_REMOVALS", 1)
     path = small_disk / "state.db"
     store = await opened(path)
     made = {n: await store.put(key(f"x{n}"), thing(f"x{n}", 3000), 0) for n in range(400)}
@@ -433,7 +440,7 @@ async def test_a_read_only_database_refuses_the_write(path: Path) -> None:
 
 
 async def test_rows_without_data_are_purged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tonnage.box.apiserver.storage.sqlite._TOMBSTONES", 10)
+    monkeypatch.setattr("tonnage_box.apiserver.storage.sqlite._TOMBSTONES", 10)
     store = await opened(path)
     for n in range(30):
         record = await store.put(key(str(n)), thing(str(n)), 0)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.examples import examples
 
-from tonnage.box.apiserver.storage import store as store_module
-from tonnage.box.apiserver.storage.sqlite import SqliteStore
-from tonnage.box.apiserver.storage.store import ObjectKey, StaleError, Store, StoreEvent
-from tonnage.errors import ExhaustedError
+from tonnage.base.errors import ExhaustedError
+from tonnage_box.apiserver.storage import store as store_module
+from tonnage_box.apiserver.storage.sqlite import SqliteStore
+from tonnage_box.apiserver.storage.store import ObjectKey, StaleError, Store, StoreEvent
 
 T = TypeVar("T")
 KIB = 1 << 10
@@ -118,7 +118,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-TestStoreMachine = StoreMachine.TestCase
+TestStoreMachine = pytest.mark.slow(StoreMachine.TestCase)
 TestStoreMachine.settings = examples(10, machine=True, stateful_step_count=20, deadline=None)
 
 

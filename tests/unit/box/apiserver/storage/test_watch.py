@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Api, turned
 
-from tonnage.box.apiserver.storage import watch
-from tonnage.box.apiserver.storage import watch as watches
-from tonnage.kube.transport import Request
+from tonnage.kubernetes.client.transport import Request
+from tonnage_box.apiserver.storage import watch
+from tonnage_box.apiserver.storage import watch as watches
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 
@@ -87,7 +87,7 @@ async def test_a_change_that_cannot_be_shown_ends_only_that_watch(api: Api, monk
         raise ValueError("no such cell")
 
     async with api.watch(MAPS, accept=TABLE) as table, api.watch(MAPS) as plain:
-        monkeypatch.setattr("tonnage.box.apiserver.printers.table.row", broken)
+        monkeypatch.setattr("tonnage_box.apiserver.printers.table.row", broken)
         await api.create(MAPS, config("x"))
         assert await plain.names(1) == [("ADDED", "x")]
         with pytest.raises(StopAsyncIteration):
@@ -104,6 +104,7 @@ async def test_a_watcher_that_does_not_read_is_dropped(api: Api, monkeypatch: py
             await slow.next()
 
 
+@pytest.mark.slow
 async def test_watchers_that_do_not_match_cost_nothing(api: Api) -> None:
     async with asyncio.TaskGroup() as group:
         opened = [api.watch(PODS, labelSelector=f"tonnage.dev/node=n{n}") for n in range(2500)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.registry.resources import RESOURCES
 
 Obj = dict[str, Any]
 Faults = Callable[..., list[str]]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.validation import workloads
+from tonnage_box.apiserver.validation import workloads
 
 
 def faults(**spec: Any) -> list[str]:

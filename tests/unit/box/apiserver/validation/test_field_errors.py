@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.validation.field_errors import Faults, difference, items, shown
-from tonnage.errors import FieldCause
+from tonnage.base.errors import FieldCause
+from tonnage_box.apiserver.validation.field_errors import Faults, difference, items, shown
 
 Obj = dict[str, Any]
 OLD: Obj = {"name": "a", "size": 1}

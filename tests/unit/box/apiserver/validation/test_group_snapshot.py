@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.kinds import GROUP_CLASSES, GROUP_CONTENTS, GROUP_SNAPSHOTS
+from tonnage.kubernetes.api.kinds import GROUP_CLASSES, GROUP_CONTENTS, GROUP_SNAPSHOTS
 
 Obj = dict[str, Any]
 Faults = Callable[..., list[str]]

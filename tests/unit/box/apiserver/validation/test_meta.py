@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.validation import meta
-from tonnage.box.apiserver.validation.field_errors import Faults
+from tonnage_box.apiserver.validation import meta
+from tonnage_box.apiserver.validation.field_errors import Faults
 
 Obj = dict[str, Any]
 

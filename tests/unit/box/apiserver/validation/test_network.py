@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.validation import network
+from tonnage_box.apiserver.validation import network
 
 Obj = dict[str, Any]
 Faults = Callable[..., list[str]]

@@ -64,7 +64,7 @@ def test_the_claim_made_for_an_ephemeral_volume_must_have_a_valid_name(faults: F
 
 
 def test_a_source_that_kubernetes_does_not_have_is_an_unknown_field() -> None:
-    from tonnage.box.apiserver.schema import decode
+    from tonnage_box.apiserver.schema import decode
 
     assert decode.normalize("core.v1.Pod", pod({"name": "v", "tape": {}})) == ['unknown field "spec.volumes[0].tape"']
 

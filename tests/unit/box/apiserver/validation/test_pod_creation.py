@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.validation.field_errors import Faults
-from tonnage.box.apiserver.validation.pod import at_creation
+from tonnage_box.apiserver.validation.field_errors import Faults
+from tonnage_box.apiserver.validation.pod import at_creation
 
 
 def _found(spec: dict[str, Any]) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tonnage.box.apiserver.validation import rbac
+from tonnage_box.apiserver.validation import rbac
 
 META = {"name": "system:x", "namespace": "ns"}
 RULE = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}

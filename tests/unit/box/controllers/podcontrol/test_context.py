@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.unit.conftest import Running
 
-from tonnage.api.kinds import CONFIG_MAPS
-from tonnage.box.controllers.podcontrol.context import ControllerContext, own_key
-from tonnage.errors import PreconditionError
-from tonnage.kube.client import Client
-from tonnage.kube.controller import Reconciler
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing.wait import Eventually
+from tonnage.base.errors import PreconditionError
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.podcontrol.context import ControllerContext, own_key
+from tonnage_box.testing.wait import Eventually
 
 
 class _Counter(Reconciler[str]):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tonnage.api.kinds import CONFIG_MAPS
-from tonnage.box.controllers.podcontrol.expectations import Dependents, controller_of
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informer, Informers
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informer, Informers
+from tonnage_box.controllers.podcontrol.expectations import Dependents, controller_of
 
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.kinds import CONTROLLER_REVISIONS, STATEFUL_SETS
-from tonnage.api.meta import LabelSelector, ObjectMeta
-from tonnage.api.workloads import ControllerRevision, StatefulSet, StatefulSetSpec
-from tonnage.box.controllers.podcontrol.context import ControllerContext
-from tonnage.box.controllers.podcontrol.history import RevisionHistory, beyond, template_of
-from tonnage.errors import InvalidError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api.kinds import CONTROLLER_REVISIONS, STATEFUL_SETS
+from tonnage.kubernetes.api.meta import LabelSelector, ObjectMeta
+from tonnage.kubernetes.api.workloads import ControllerRevision, StatefulSet, StatefulSetSpec
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.podcontrol.context import ControllerContext
+from tonnage_box.controllers.podcontrol.history import RevisionHistory, beyond, template_of
 
 
 def template(image: str) -> dict[str, Any]:

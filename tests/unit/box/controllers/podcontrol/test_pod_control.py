@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.core import ConfigMap
-from tonnage.api.kinds import CONFIG_MAPS, NAMESPACES, PODS
-from tonnage.box.controllers.podcontrol.context import ControllerContext
-from tonnage.box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace, slow_start
-from tonnage.box.controllers.podcontrol.pod_template import owner_reference, pod_of
-from tonnage.errors import ApiError, InvalidError, TonnageError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.base.errors import ApiError, InvalidError, TonnageError
+from tonnage.kubernetes.api.core import ConfigMap
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS, NAMESPACES, PODS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.podcontrol.context import ControllerContext
+from tonnage_box.controllers.podcontrol.pod_control import PodControl, in_dying_namespace, slow_start
+from tonnage_box.controllers.podcontrol.pod_template import owner_reference, pod_of
 
 Told = Callable[[], Awaitable[list[tuple[str, str, str, str]]]]
 TEMPLATE = {"spec": {"containers": [{"name": "c", "image": "i"}]}}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tonnage.api.meta import Condition, ObjectMeta
-from tonnage.api.pods import Pod, PodSpec, PodStatus
-from tonnage.box.controllers.podcontrol.pod_status import deletion_order
+from tonnage.kubernetes.api.meta import Condition, ObjectMeta
+from tonnage.kubernetes.api.pods import Pod, PodSpec, PodStatus
+from tonnage_box.controllers.podcontrol.pod_status import deletion_order
 
 
 def pod(name: str, *, phase: str = "Running", ready: bool = True, node: str = "n", deleting: bool = False) -> Pod:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.api import names
-from tonnage.api.core import ConfigMap
-from tonnage.api.kinds import CONFIG_MAPS
-from tonnage.api.meta import ObjectMeta
-from tonnage.box.controllers.podcontrol.pod_template import (
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import ConfigMap
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS
+from tonnage.kubernetes.api.meta import ObjectMeta
+from tonnage_box.controllers.podcontrol.pod_template import (
     digest,
     hashed_name,
     owner_reference,

@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tonnage.api.kinds import PODS, REPLICA_SETS
-from tonnage.api.meta import LabelSelector, ObjectMeta, OwnerReference
-from tonnage.api.pods import Pod
-from tonnage.api.workloads import ReplicaSet, ReplicaSetSpec
-from tonnage.box.controllers.podcontrol.expectations import Dependents
-from tonnage.box.controllers.podcontrol.ref_manager import Adopter, compiled, owner_keys
-from tonnage.errors import InvalidError, PreconditionError
-from tonnage.kube.cache import Cache
-from tonnage.kube.client import Client
-from tonnage.kube.informer import Informers
+from tonnage.base.errors import InvalidError, PreconditionError
+from tonnage.kubernetes.api.kinds import PODS, REPLICA_SETS
+from tonnage.kubernetes.api.meta import LabelSelector, ObjectMeta, OwnerReference
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.workloads import ReplicaSet, ReplicaSetSpec
+from tonnage.kubernetes.client.cache import Cache
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.podcontrol.expectations import Dependents
+from tonnage_box.controllers.podcontrol.ref_manager import Adopter, compiled, owner_keys
 
 WEB = LabelSelector(match_labels={"app": "web"})
 Settle = Callable[[], Awaitable[None]]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.aio.clock import rfc3339
-from tonnage.api.meta import ObjectMeta
-from tonnage.api.pods import Pod, PodStatus
-from tonnage.box.controllers.podcontrol.rejected import Replacements, is_rejected, replacement_wait
-from tonnage.testing.clock import ManualClock
+from tonnage.base.aio.clock import rfc3339
+from tonnage.kubernetes.api.meta import ObjectMeta
+from tonnage.kubernetes.api.pods import Pod, PodStatus
+from tonnage_box.controllers.podcontrol.rejected import Replacements, is_rejected, replacement_wait
+from tonnage_box.testing.clock import ManualClock
 
 
 def _pod(name: str = "p", *, made: float = 0.0, phase: str = "Failed", message: str = "Pod was rejected: x") -> Pod:

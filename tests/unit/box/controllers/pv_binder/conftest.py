@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS
-from tonnage.box.controllers.pv_binder.controller import Binder
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing.clock import ManualClock
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.pv_binder.controller import Binder
+from tonnage_box.testing.clock import ManualClock
 
 Make = Callable[..., Awaitable[Any]]
 

@@ -10,14 +10,14 @@ import pytest
 from tests.unit.box.controllers.pv_binder.conftest import MARKS, Make, claim_of, made_by_agent
 from tests.unit.conftest import Running
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.box.controllers.pv_binder.controller import Binder
-from tonnage.claims.bind import bind, is_complete
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, VOLUMES
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage.provisioning.claims.bind import bind, is_complete
+from tonnage_box.controllers.pv_binder.controller import Binder
+from tonnage_box.testing.wait import Eventually
 
 Told = Callable[[], Awaitable[list[tuple[str, str, str, str]]]]
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from tests.unit.box.controllers.pv_binder.conftest import MARKS, Make, claim_of, made_by_agent, ref
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, VOLUMES
-from tonnage.api.meta import to_builtins
-from tonnage.box.controllers.pv_binder.controller import Binder
-from tonnage.claims.bind import bind, is_complete
-from tonnage.errors import ApiConflictError, PreconditionError
-from tonnage.kube.client import Client
-from tonnage.testing.clock import ManualClock
+from tonnage.base.errors import ApiConflictError, PreconditionError
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, VOLUMES
+from tonnage.kubernetes.api.meta import to_builtins
+from tonnage.kubernetes.client.client import Client
+from tonnage.provisioning.claims.bind import bind, is_complete
+from tonnage_box.controllers.pv_binder.controller import Binder
+from tonnage_box.testing.clock import ManualClock
 
 Told = Callable[[], Awaitable[list[tuple[str, str, str, str]]]]
 

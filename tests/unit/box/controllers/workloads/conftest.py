@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from tonnage.aio.clock import rfc3339
-from tonnage.aio.tasks import Background
-from tonnage.api.kinds import NODES, PODS
-from tonnage.api.pods import Pod
-from tonnage.box.controllers.garbage_collector import GarbageCollector
-from tonnage.box.controllers.podcontrol.pod_status import is_ready
-from tonnage.box.controllers.workloads.manager import Workloads
-from tonnage.errors import ApiConflictError, ApiNotFoundError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.base.aio.clock import rfc3339
+from tonnage.base.aio.tasks import Background
+from tonnage.base.errors import ApiConflictError, ApiNotFoundError
+from tonnage.kubernetes.api.kinds import NODES, PODS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.garbage_collector import GarbageCollector
+from tonnage_box.controllers.podcontrol.pod_status import is_ready
+from tonnage_box.controllers.workloads.manager import Workloads
 
 LABELS = {"app": "web"}
 

@@ -9,16 +9,16 @@ import msgspec
 import pytest
 from tests.unit.conftest import Settle, Told
 
-from tonnage.aio.clock import rfc3339
-from tonnage.api import names
-from tonnage.api.kinds import CRON_JOBS, JOBS
-from tonnage.api.workloads import CronJob, Job
-from tonnage.box.controllers.podcontrol.context import ControllerContext
-from tonnage.box.controllers.workloads.cronjob import CronJobController, beyond_history, plan
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
-from tonnage.testing.clock import ManualClock
+from tonnage.base.aio.clock import rfc3339
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CRON_JOBS, JOBS
+from tonnage.kubernetes.api.workloads import CronJob, Job
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.podcontrol.context import ControllerContext
+from tonnage_box.controllers.workloads.cronjob import CronJobController, beyond_history, plan
+from tonnage_box.testing.clock import ManualClock
 
 NOW = 1_800_000_000.0 + 30  # 2027-01-15T08:00:30Z
 Make = Callable[..., Awaitable[Any]]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.kinds import CONTROLLER_REVISIONS, DAEMON_SETS, NODES
-from tonnage.api.pods import Pod
-from tonnage.api.workloads import DaemonSet
-from tonnage.box.controllers.workloads.daemonset import node_of
-from tonnage.kube.client import Client
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api.kinds import CONTROLLER_REVISIONS, DAEMON_SETS, NODES
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.workloads import DaemonSet
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.controllers.workloads.daemonset import node_of
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Pods = Callable[[], Awaitable[list[Pod]]]

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.api import names
-from tonnage.api.core import Node
-from tonnage.api.meta import Condition, ObjectMeta
-from tonnage.api.pods import Pod, PodSpec, PodStatus
-from tonnage.api.workloads import DaemonSet
-from tonnage.box.controllers.podcontrol.history import revision_of
-from tonnage.box.controllers.workloads.daemonset import (
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.core import Node
+from tonnage.kubernetes.api.meta import Condition, ObjectMeta
+from tonnage.kubernetes.api.pods import Pod, PodSpec, PodStatus
+from tonnage.kubernetes.api.workloads import DaemonSet
+from tonnage.provisioning.claims.node_fit import Suitability
+from tonnage_box.controllers.podcontrol.history import revision_of
+from tonnage_box.controllers.workloads.daemonset import (
     DaemonNodeView,
     DaemonSetPlan,
     node_of,
@@ -23,7 +24,6 @@ from tonnage.box.controllers.workloads.daemonset import (
     pod_spec_of,
     tolerations,
 )
-from tonnage.claims.node_fit import Suitability
 
 READY = [Condition(type="Ready", status="True", last_transition_time="2026-01-01T00:00:00Z")]
 NOW = 1_800_000_000.0

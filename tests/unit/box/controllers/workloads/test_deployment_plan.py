@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.box.controllers.workloads.deployment_plan import RollingLimits, Size, new_size, old_sizes, proportional
+from tonnage_box.controllers.workloads.deployment_plan import RollingLimits, Size, new_size, old_sizes, proportional
 
 _SHARE = st.integers(0, 12) | st.integers(0, 100).map("{}%".format)
 

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from tests.unit.conftest import Told
 
-from tonnage.api.kinds import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS
-from tonnage.api.meta import Condition, LabelSelector, ObjectMeta
-from tonnage.api.pods import Pod, PodStatus
-from tonnage.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
-from tonnage.api.selectors import Selector, from_label_selector
-from tonnage.box.controllers.podcontrol.pod_template import owner_reference
-from tonnage.box.controllers.workloads import disruption
-from tonnage.box.controllers.workloads.disruption import BudgetCount, count
-from tonnage.errors import ApiError
-from tonnage.kube.client import Client
-from tonnage.testing.wait import Eventually
+from tonnage.base.errors import ApiError
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS
+from tonnage.kubernetes.api.meta import Condition, LabelSelector, ObjectMeta
+from tonnage.kubernetes.api.pods import Pod, PodStatus
+from tonnage.kubernetes.api.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from tonnage.kubernetes.api.selectors import Selector, from_label_selector
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.controllers.podcontrol.pod_template import owner_reference
+from tonnage_box.controllers.workloads import disruption
+from tonnage_box.controllers.workloads.disruption import BudgetCount, count
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 LABELS = {"app": "web"}

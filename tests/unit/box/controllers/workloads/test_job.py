@@ -7,15 +7,15 @@ from typing import Any
 
 from tests.unit.conftest import Settle, Told
 
-from tonnage.api import names
-from tonnage.api.kinds import JOBS, PODS
-from tonnage.api.pods import Pod
-from tonnage.api.workloads import Job
-from tonnage.box.controllers.podcontrol.context import ControllerContext
-from tonnage.box.controllers.workloads.job import JobController
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import JOBS, PODS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.workloads import Job
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage_box.controllers.podcontrol.context import ControllerContext
+from tonnage_box.controllers.workloads.job import JobController
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Pods = Callable[[], Awaitable[list[Pod]]]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.aio.clock import rfc3339
-from tonnage.api import names
-from tonnage.api.meta import ObjectMeta
-from tonnage.api.pods import ContainerState, ContainerStatus, Pod, PodStatus
-from tonnage.api.workloads import Job
-from tonnage.box.controllers.workloads import job as jobs
-from tonnage.box.controllers.workloads.job import (
+from tonnage.base.aio.clock import rfc3339
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.meta import ObjectMeta
+from tonnage.kubernetes.api.pods import ContainerState, ContainerStatus, Pod, PodStatus
+from tonnage.kubernetes.api.workloads import Job
+from tonnage_box.controllers.workloads import job as jobs
+from tonnage_box.controllers.workloads.job import (
     count,
     countable,
     index_of,

@@ -7,12 +7,13 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 from tests.unit.conftest import Settle
 
-from tonnage.api import names
-from tonnage.api.kinds import DEPLOYMENTS, PODS
-from tonnage.kube.client import Client
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import DEPLOYMENTS, PODS
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 
@@ -50,10 +51,11 @@ async def test_a_pod_that_a_vanished_job_holds_is_let_go(
     await eventually(gone)
 
 
+@pytest.mark.slow
 def test_an_idle_box_reads_none_of_them() -> None:
     code = (
-        "import sys, tonnage.box.cluster\n"
-        "print([m for m in sys.modules if m.startswith('tonnage.box.controllers.') and m.rpartition('.')[2] in "
+        "import sys, tonnage_box.cluster\n"
+        "print([m for m in sys.modules if m.startswith('tonnage_box.controllers.') and m.rpartition('.')[2] in "
         "('deployment', 'replicaset', 'statefulset', 'daemonset', 'job', 'cronjob', 'deployment_plan', 'history', 'expectations')])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300).stdout

@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.conftest import Settle, Told
 
-from tonnage.aio.clock import parse_rfc3339
-from tonnage.api.kinds import PODS, REPLICA_SETS, RESOURCE_QUOTAS
-from tonnage.api.meta import Condition, ObjectMeta
-from tonnage.api.pods import Pod, PodSpec, PodStatus
-from tonnage.box.controllers.podcontrol.context import ControllerContext
-from tonnage.box.controllers.podcontrol.pod_status import is_active
-from tonnage.box.controllers.workloads.replicaset import ReplicaSetController, plan
-from tonnage.errors import ApiConflictError
-from tonnage.kube.events import EventRecorder
-from tonnage.testing.clock import ManualClock
-from tonnage.testing.wait import Eventually
+from tonnage.base.aio.clock import parse_rfc3339
+from tonnage.base.errors import ApiConflictError
+from tonnage.kubernetes.api.kinds import PODS, REPLICA_SETS, RESOURCE_QUOTAS
+from tonnage.kubernetes.api.meta import Condition, ObjectMeta
+from tonnage.kubernetes.api.pods import Pod, PodSpec, PodStatus
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage_box.controllers.podcontrol.context import ControllerContext
+from tonnage_box.controllers.podcontrol.pod_status import is_active
+from tonnage_box.controllers.workloads.replicaset import ReplicaSetController, plan
+from tonnage_box.testing.clock import ManualClock
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 

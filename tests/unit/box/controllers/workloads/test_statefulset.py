@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tonnage.api import names
-from tonnage.api.kinds import CLAIMS, CONTROLLER_REVISIONS, PODS, STATEFUL_SETS
-from tonnage.api.pods import Pod
-from tonnage.api.workloads import StatefulSet
-from tonnage.kube.client import Client
-from tonnage.testing.wait import Eventually
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import CLAIMS, CONTROLLER_REVISIONS, PODS, STATEFUL_SETS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.workloads import StatefulSet
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.testing.wait import Eventually
 
 Make = Callable[..., Awaitable[Any]]
 Pods = Callable[[], Awaitable[list[Pod]]]

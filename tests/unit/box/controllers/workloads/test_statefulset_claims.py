@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.core import PersistentVolumeClaim
-from tonnage.api.kinds import CLAIMS, STATEFUL_SETS
-from tonnage.api.meta import ObjectMeta, OwnerReference
-from tonnage.api.pods import Pod
-from tonnage.api.workloads import Retention, StatefulSet, StatefulSetSpec
-from tonnage.box.controllers.podcontrol.context import ControllerContext
-from tonnage.box.controllers.workloads.statefulset import Claims, claim_names, is_stale, owners
-from tonnage.errors import PreconditionError
-from tonnage.kube.client import Client
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.base.errors import PreconditionError
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
+from tonnage.kubernetes.api.kinds import CLAIMS, STATEFUL_SETS
+from tonnage.kubernetes.api.meta import ObjectMeta, OwnerReference
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.workloads import Retention, StatefulSet, StatefulSetSpec
+from tonnage.kubernetes.client.client import Client
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.podcontrol.context import ControllerContext
+from tonnage_box.controllers.workloads.statefulset import Claims, claim_names, is_stale, owners
 
 POD = Pod(metadata=ObjectMeta(name="web-0", namespace="default", uid="pod"))
 OF_POD = OwnerReference(api_version="v1", kind="Pod", name="web-0", uid="pod", controller=True)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.api import names
-from tonnage.api.meta import Condition, ObjectMeta
-from tonnage.api.pods import Pod, PodStatus
-from tonnage.api.workloads import StatefulSet
-from tonnage.box.controllers.podcontrol.history import revision_of
-from tonnage.box.controllers.podcontrol.pod_control import BURST
-from tonnage.box.controllers.workloads.statefulset import (
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.meta import Condition, ObjectMeta
+from tonnage.kubernetes.api.pods import Pod, PodStatus
+from tonnage.kubernetes.api.workloads import StatefulSet
+from tonnage_box.controllers.podcontrol.history import revision_of
+from tonnage_box.controllers.podcontrol.pod_control import BURST
+from tonnage_box.controllers.workloads.statefulset import (
     SetRevisions,
     ordinal,
     ordinals,

@@ -14,11 +14,11 @@ from tests.programs import needs_containers
 from tests.signal_masks import without_threads
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import CONFIG_MAPS, PODS, SECRETS
-from tonnage.api.pods import ContainerState
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage.base.aio.clock import RealClock
 from tonnage.host import mount
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS, PODS, SECRETS
+from tonnage.kubernetes.api.pods import ContainerState
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
 
 pytestmark = [
     pytest.mark.real,

@@ -11,11 +11,11 @@ import pytest
 from tests import processes
 from tests.programs import needs_containers
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import PODS
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.errors import UnsupportedError
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import UnsupportedError
 from tonnage.host.iolimits import Cgroups
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
 
 pytestmark = [pytest.mark.real, needs_containers]
 

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.api.pods import Container, Pod
-from tonnage.box.kubelet.containers.containers import Containers, Run
-from tonnage.box.kubelet.containers.runtime import Ended, NoneRuntime, Pretended
-from tonnage.box.kubelet.pods import status as statuses
-from tonnage.testing.clock import ManualClock
+from tonnage.kubernetes.api.pods import Container, Pod
+from tonnage_box.kubelet.containers.containers import Containers, Run
+from tonnage_box.kubelet.containers.runtime import Ended, NoneRuntime, Pretended
+from tonnage_box.kubelet.pods import status as statuses
+from tonnage_box.testing.clock import ManualClock
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tonnage.box.kubelet.containers import context, rootfs
+from tonnage_box.kubelet.containers import context, rootfs
 
 
 def test_what_is_stored_is_read_again(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.aio.clock import RealClock
-from tonnage.box.kubelet.containers.process import ROOT, ContainerProcess, ProcessState, boot_id, running_in
+from tonnage.base.aio.clock import RealClock
+from tonnage_box.kubelet.containers.process import ROOT, ContainerProcess, ProcessState, boot_id, running_in
 
 _FORKS = "import os, time; os.fork(); time.sleep(1000)"
 """As bwrap between its clone and its status: two processes, and the second has no parent when the first is killed."""

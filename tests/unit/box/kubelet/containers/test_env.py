@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.api.pods import Container, EnvVar, Pod, VolumeMount
-from tonnage.box.kubelet.containers import env
-from tonnage.box.kubelet.containers.env import Environment
-from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
-from tonnage.errors import InvalidError
-from tonnage.kube.client import Client
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api.pods import Container, EnvVar, Pod, VolumeMount
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.kubelet.containers import env
+from tonnage_box.kubelet.containers.env import Environment
+from tonnage_box.kubelet.volumes.sources import NodeFields, ObjectSources
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 from tests.signal_masks import without_threads
 
-from tonnage.box.kubelet.containers.context import ContainerContext
-from tonnage.box.kubelet.containers.exec_process import ExecProcess, JoinRequest, start
-from tonnage.errors import HostError, InvalidError
+from tonnage.base.errors import HostError, InvalidError
+from tonnage_box.kubelet.containers.context import ContainerContext
+from tonnage_box.kubelet.containers.exec_process import ExecProcess, JoinRequest, start
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(os.geteuid() != 0, reason="needs root: setns")]
 

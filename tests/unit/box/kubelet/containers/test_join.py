@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests import keys
 
-from tonnage.box.kubelet import containers
+from tonnage_box.kubelet import containers
 
 HELPER = Path(containers.__file__).with_name("join.py")
 
@@ -45,7 +45,7 @@ def test_it_imports_nothing_later() -> None:
 def test_a_session_keyring_of_its_own() -> None:
     keys.needs_keys()
     script = (
-        "from tests import keys; from tonnage.box.kubelet.containers import join, seccomp; import os; "
+        "from tests import keys; from tonnage_box.kubelet.containers import join, seccomp; import os; "
         "print(keys.session_keyring()); join._leave_keyring(seccomp.keyctl_number(os.uname().machine)); "
         "print(keys.session_keyring())"
     )

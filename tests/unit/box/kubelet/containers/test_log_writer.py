@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.box.kubelet.containers.log_writer import LONGEST, LogFile, LogLines, stamp
+from tonnage_box.kubelet.containers.log_writer import LONGEST, LogFile, LogLines, stamp
 
 
 @given(st.lists(st.binary(max_size=3 * LONGEST), max_size=6))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.box.kubelet.containers.paths import Paths
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage_box.kubelet.containers.paths import Paths
 
 
 @pytest.mark.parametrize("uid", ["", "..", "a/b", "a\0b", "x" * 300])

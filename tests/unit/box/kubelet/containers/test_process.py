@@ -13,10 +13,10 @@ from tests import processes
 from tests.programs import needs_containers
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import PODS
-from tonnage.api.pods import ContainerState
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage.base.aio.clock import RealClock
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.api.pods import ContainerState
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
 
 pytestmark = [
     pytest.mark.real,

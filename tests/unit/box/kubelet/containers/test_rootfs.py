@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.api.pods import SecurityContext
-from tonnage.box.kubelet.containers import rootfs
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api.pods import SecurityContext
+from tonnage_box.kubelet.containers import rootfs
 
 
 @pytest.mark.parametrize(

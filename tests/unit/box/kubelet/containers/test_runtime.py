@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from tonnage.api.pods import Container, Pod, PodSpec, PodStatus
-from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended, NoneRuntime
-from tonnage.testing.clock import ManualClock
+from tonnage.kubernetes.api.pods import Container, Pod, PodSpec, PodStatus
+from tonnage_box.kubelet.containers.runtime import ContainerSpec, Ended, NoneRuntime
+from tonnage_box.testing.clock import ManualClock
 
 
 @pytest.mark.parametrize(

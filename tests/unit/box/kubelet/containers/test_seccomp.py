@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from tests.programs import need
 
-from tonnage.box.kubelet.containers import seccomp
-from tonnage.box.kubelet.containers.start.machine_code import MACHINES
-from tonnage.errors import UnsupportedError
+from tonnage.base.errors import UnsupportedError
 from tonnage.host import loop
-from tonnage.pools.base.contract import PoolLimits, VolumeRequest
-from tonnage.pools.base.reservation import Disks
-from tonnage.pools.btrfs import backend as btrfs
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.base.contract import PoolLimits, VolumeRequest
+from tonnage.storage.pools.base.reservation import Disks
+from tonnage.storage.pools.btrfs import backend as btrfs
+from tonnage.storage.pools.core.pool import Pool
+from tonnage_box.kubelet.containers import seccomp
+from tonnage_box.kubelet.containers.start.machine_code import MACHINES
 
 _TRIES = """
 import fcntl, os, sys

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.signal_masks import without_threads
 
-from tonnage.box.kubelet.containers.spawn import ContainerPrograms, spawn
 from tonnage.host.iolimits import Cgroup
+from tonnage_box.kubelet.containers.spawn import ContainerPrograms, spawn
 
 STAND_IN = """#!/bin/sh
 # Reads the two lists of options as bwrap does, then says what it got.

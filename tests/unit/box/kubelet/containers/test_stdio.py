@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.api.pods import Container
-from tonnage.box.kubelet.containers.stdio import Stdio
+from tonnage.kubernetes.api.pods import Container
+from tonnage_box.kubelet.containers.stdio import Stdio
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.programs import needs_containers
 
-from tonnage.aio.clock import RealClock
-from tonnage.box.kubelet.containers import termination
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage.base.aio.clock import RealClock
 from tonnage.host import mount
 from tonnage.host.usage import disk_usage
+from tonnage_box.kubelet.containers import termination
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
 
 pytestmark = [
     pytest.mark.real,

@@ -12,14 +12,14 @@ import pytest
 from tests.programs import find, needs, needs_containers
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.aio.clock import RealClock
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.box.kubelet.images import image_root
-from tonnage.box.kubelet.images.node_images import NodeImages
+from tonnage.base.aio.clock import RealClock
 from tonnage.host import mount
-from tonnage.images.store import ImageStore
-from tonnage.testing import image_archive as made
-from tonnage.testing.image_archive import LayerTar
+from tonnage.storage.images.store import ImageStore
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage_box.kubelet.images import image_root
+from tonnage_box.kubelet.images.node_images import NodeImages
+from tonnage_box.testing import image_archive as made
+from tonnage_box.testing.image_archive import LayerTar
 
 
 def _runtime(root: Path, *, required: bool = False) -> BubblewrapRuntime:
@@ -76,7 +76,7 @@ async def _run(machine: Any, phase: str = "Succeeded", spec: dict[str, Any] | No
 
 
 async def _gone(machine: Any) -> None:
-    from tonnage.api.kinds import PODS
+    from tonnage.kubernetes.api.kinds import PODS
 
     await machine.client.delete(PODS, "p", "default")
     await machine.gone("p")

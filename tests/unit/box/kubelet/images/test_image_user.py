@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.api.pods import Pod
-from tonnage.box.kubelet.containers.rootfs import User
-from tonnage.box.kubelet.images.image_user import Accounts, user
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api.pods import Pod
+from tonnage_box.kubelet.containers.rootfs import User
+from tonnage_box.kubelet.images.image_user import Accounts, user
 
 ACCOUNTS = Accounts(
     "root:x:0:0:root:/root:/bin/sh\nweb:x:33:44:web:/srv/web:/bin/sh\nshort:x\nbad:x:-1:0:::\nrel:x:9:9::home:\n",

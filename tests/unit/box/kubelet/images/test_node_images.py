@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.api.pods import Container
-from tonnage.box.kubelet.images.node_images import ImageMissingError, NodeImages
-from tonnage.errors import InvalidError, NotFoundError
+from tonnage.base.errors import InvalidError, NotFoundError
 from tonnage.host import mount
-from tonnage.images.store import ImageStore
-from tonnage.testing import image_archive as made
-from tonnage.testing.image_archive import LayerTar
+from tonnage.kubernetes.api.pods import Container
+from tonnage.storage.images.store import ImageStore
+from tonnage_box.kubelet.images.node_images import ImageMissingError, NodeImages
+from tonnage_box.testing import image_archive as made
+from tonnage_box.testing.image_archive import LayerTar
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="layers are unpacked with their owners, which needs root")
 ONE, TWO = LayerTar().add("a", b"1").data(), LayerTar().add("b", b"2").data()

@@ -13,14 +13,14 @@ import msgspec
 import pytest
 from tests.programs import needs_containers
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.pods import Pod
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.box.kubelet.containers.paths import Paths
-from tonnage.box.kubelet.pods import eviction
-from tonnage.box.kubelet.pods.eviction import EvictionManager, excess
+from tonnage.base.aio.clock import RealClock
 from tonnage.host.usage import disk_usage
-from tonnage.testing.clock import ManualClock
+from tonnage.kubernetes.api.pods import Pod
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage_box.kubelet.containers.paths import Paths
+from tonnage_box.kubelet.pods import eviction
+from tonnage_box.kubelet.pods.eviction import EvictionManager, excess
+from tonnage_box.testing.clock import ManualClock
 
 MIB = 1 << 20
 needs_bwrap = needs_containers

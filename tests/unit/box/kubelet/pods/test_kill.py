@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.api.kinds import PODS
+from tonnage.kubernetes.api.kinds import PODS
 
 INLINE = {"driver": "csi.tonnage.dev", "volumeAttributes": {"size": "1Gi"}}
 VOLUMES = [

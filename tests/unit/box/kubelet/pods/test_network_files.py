@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.api.pods import Pod
-from tonnage.box.kubelet.pods import network_files
-from tonnage.errors import HostError, InvalidError
+from tonnage.base.errors import HostError, InvalidError
+from tonnage.kubernetes.api.pods import Pod
+from tonnage_box.kubelet.pods import network_files
 
 MACHINES = "# made by hand\nnameserver 192.0.2.1\nsearch old\nsearch example.org. .\noptions ndots:1 rotate\n"
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import PODS
-from tonnage.box.kubelet.containers.runtime import ContainerSpec, NoneRuntime, OnExit, Pretended
-from tonnage.kube.client import StrategicPatch
+from tonnage.base.aio.clock import RealClock
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.client.client import StrategicPatch
+from tonnage_box.kubelet.containers.runtime import ContainerSpec, NoneRuntime, OnExit, Pretended
 
 
 async def test_a_pod_with_a_finalizer_does_not_say_running_after_its_end(machine: Any) -> None:

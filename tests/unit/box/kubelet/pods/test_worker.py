@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.box.kubelet.conftest import NODE, Eventually
 
-from tonnage.api.kinds import NODES, PODS
-from tonnage.errors import HostError
+from tonnage.base.errors import HostError
+from tonnage.kubernetes.api.kinds import NODES, PODS
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 

@@ -12,12 +12,12 @@ from tests import processes
 from tests.programs import needs_containers
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import EVENTS, PODS
-from tonnage.api.pods import Container, ContainerPort, Pod
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.box.kubelet.probes.handler import headers_of, port_of, url_of
-from tonnage.errors import InvalidError
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api.kinds import EVENTS, PODS
+from tonnage.kubernetes.api.pods import Container, ContainerPort, Pod
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage_box.kubelet.probes.handler import headers_of, port_of, url_of
 
 real = [
     pytest.mark.real,

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tonnage.box.kubelet.probes.http_get import MOST, ContentError, HttpGetError, get
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage_box.kubelet.probes.http_get import MOST, ContentError, HttpGetError, get
 
 Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 

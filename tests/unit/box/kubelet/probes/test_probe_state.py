@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.api.pods import Container
-from tonnage.box.kubelet.probes.probe_state import FINAL, INITIAL, ProbeKind, ProbeResult, ProbeSpec, ProbeState
+from tonnage.kubernetes.api.pods import Container
+from tonnage_box.kubelet.probes.probe_state import FINAL, INITIAL, ProbeKind, ProbeResult, ProbeSpec, ProbeState
 
 ANSWERS = st.lists(st.sampled_from([ProbeResult.SUCCESS, ProbeResult.FAILURE]), max_size=40)
 

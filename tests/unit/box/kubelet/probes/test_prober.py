@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from tonnage.aio.clock import LoopClock
-from tonnage.api.pods import Pod
-from tonnage.box.kubelet.containers.runtime import Ended, NoneRuntime, Pretended, RunningContainer
-from tonnage.box.kubelet.probes.probe_state import ProbeKind
-from tonnage.box.kubelet.probes.prober import ContainerProbes, Prober
-from tonnage.errors import HostError
-from tonnage.testing.clock import run_virtual
+from tonnage.base.aio.clock import LoopClock
+from tonnage.base.errors import HostError
+from tonnage.kubernetes.api.pods import Pod
+from tonnage_box.kubelet.containers.runtime import Ended, NoneRuntime, Pretended, RunningContainer
+from tonnage_box.kubelet.probes.probe_state import ProbeKind
+from tonnage_box.kubelet.probes.prober import ContainerProbes, Prober
+from tonnage_box.testing.clock import run_virtual
 
 
 class _Scripted(NoneRuntime):

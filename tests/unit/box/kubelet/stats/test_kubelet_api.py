@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.errors import ApiError
+from tonnage.base.errors import ApiError
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 

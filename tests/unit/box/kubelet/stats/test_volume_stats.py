@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tonnage.api.kinds import PODS
-from tonnage.box.kubelet.containers.runtime import Mounted
-from tonnage.box.kubelet.stats.volume_stats import FRESH, VolumeStats
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage_box.kubelet.containers.runtime import Mounted
+from tonnage_box.kubelet.stats.volume_stats import FRESH, VolumeStats
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 

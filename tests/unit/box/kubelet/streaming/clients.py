@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from tonnage.api.remote_command import StreamInput
+from tonnage.kubernetes.api.remote_command import StreamInput
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from tests.unit.box.kubelet.streaming.clients import FakeClient
 
-from tonnage.box.kubelet.streaming.attach import AttachedOutput
+from tonnage_box.kubelet.streaming.attach import AttachedOutput
 
 
 class PausedPump:

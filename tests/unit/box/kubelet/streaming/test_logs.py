@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.pods import Pod
-from tonnage.box.kubelet.streaming import logs
-from tonnage.errors import ApiError
-from tonnage.testing.clock import ManualClock
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import ApiError
+from tonnage.kubernetes.api.pods import Pod
+from tonnage_box.kubelet.streaming import logs
+from tonnage_box.testing.clock import ManualClock
 
 
 @pytest.mark.parametrize("key", ["sinceSeconds", "tailLines", "limitBytes"])

@@ -13,12 +13,12 @@ from tests import keys
 from tests.programs import needs_containers
 from tests.unit.box.kubelet.streaming.clients import FakeClient
 
-from tonnage.aio.clock import RealClock
-from tonnage.api import pod_security
-from tonnage.api.kinds import PODS
-from tonnage.api.remote_command import Session, StreamOptions
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.errors import ApiError, PreconditionError
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import ApiError, PreconditionError
+from tonnage.kubernetes.api import pod_security
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.api.remote_command import Session, StreamOptions
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
 
 pytestmark = [
     pytest.mark.real,

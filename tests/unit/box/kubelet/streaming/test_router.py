@@ -10,14 +10,14 @@ from typing import Any, cast
 import pytest
 from tests.unit.box.kubelet.streaming.clients import FakeClient
 
-from tonnage.api.kinds import PODS
-from tonnage.api.pods import Pod
-from tonnage.api.remote_command import Session, StreamOptions, Streams
-from tonnage.box.apiserver.server.server import ApiServer, extractor
-from tonnage.box.apiserver.storage.store import Store
-from tonnage.box.kubelet.streaming.router import MAX_SESSIONS, StreamRouter
-from tonnage.errors import ApiError
-from tonnage.kube.client import Client
+from tonnage.base.errors import ApiError
+from tonnage.kubernetes.api.kinds import PODS
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.api.remote_command import Session, StreamOptions, Streams
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.kubelet.streaming.router import MAX_SESSIONS, StreamRouter
 
 OPTIONS = StreamOptions("", ("true",), stdout=True)
 

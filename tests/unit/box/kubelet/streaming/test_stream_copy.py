@@ -10,7 +10,7 @@ from fcntl import ioctl
 
 from tests.unit.box.kubelet.streaming.clients import FakeClient
 
-from tonnage.box.kubelet.streaming import stream_copy
+from tonnage_box.kubelet.streaming import stream_copy
 
 
 def pipe() -> tuple[int, int]:

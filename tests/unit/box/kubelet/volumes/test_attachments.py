@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from tests.unit.box.kubelet.conftest import DRIVER, NODE, Eventually
 
-from tonnage.aio.tasks import Background
-from tonnage.api import names
-from tonnage.api.kinds import ATTACHMENTS, CSI_DRIVERS, NODES, PODS
-from tonnage.api.storage import VolumeAttachment
-from tonnage.box.controllers.attach_detach import AttachDetach
+from tonnage.base.aio.tasks import Background
 from tonnage.csi.client.types import AttachedContext
-from tonnage.kube.events import EventRecorder
-from tonnage.kube.informer import Informers
+from tonnage.kubernetes.api import names
+from tonnage.kubernetes.api.kinds import ATTACHMENTS, CSI_DRIVERS, NODES, PODS
+from tonnage.kubernetes.api.storage import VolumeAttachment
+from tonnage.kubernetes.client.events import EventRecorder
+from tonnage.kubernetes.client.informer import Informers
+from tonnage_box.controllers.attach_detach import AttachDetach
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 
@@ -192,6 +192,7 @@ async def test_a_volume_stays_in_use_for_the_pod_that_waits_while_another_leaves
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_a_volume_that_is_being_detached_is_not_mounted(attaching: Any) -> None:
     await attaching.volume("a")
     await attaching.pod("p", volumes=CLAIM)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.api.kinds import CONFIG_MAPS
-from tonnage.api.meta import ObjectMeta
-from tonnage.api.pods import ConfigMapVolumeSource, EmptyDirVolumeSource, KeyToPath, Pod, Volume
-from tonnage.box.kubelet.containers.paths import Paths
-from tonnage.box.kubelet.volumes.builtin_volumes import FileVolumes, host_path, pick
-from tonnage.box.kubelet.volumes.sources import NodeFields, ObjectSources
-from tonnage.errors import HostError, InvalidError, NotFoundError, UnsupportedError
-from tonnage.kube.client import Client
+from tonnage.base.errors import HostError, InvalidError, NotFoundError, UnsupportedError
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS
+from tonnage.kubernetes.api.meta import ObjectMeta
+from tonnage.kubernetes.api.pods import ConfigMapVolumeSource, EmptyDirVolumeSource, KeyToPath, Pod, Volume
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.kubelet.containers.paths import Paths
+from tonnage_box.kubelet.volumes.builtin_volumes import FileVolumes, host_path, pick
+from tonnage_box.kubelet.volumes.sources import NodeFields, ObjectSources
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u"))
 

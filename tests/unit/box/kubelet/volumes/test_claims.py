@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tonnage.api.kinds import CLAIMS
+from tonnage.kubernetes.api.kinds import CLAIMS
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 

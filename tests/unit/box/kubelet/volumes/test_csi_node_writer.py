@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.api.kinds import CSI_NODES, NODES
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.pools.fake.backend import FakePool
+from tonnage.kubernetes.api.kinds import CSI_NODES, NODES
+from tonnage.storage.pools.fake.backend import FakePool
 
 DRIVER = "csi.tonnage.dev"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.api.kinds import PODS, VOLUMES
-from tonnage.box.kubelet.pods import worker
+from tonnage.kubernetes.api.kinds import PODS, VOLUMES
+from tonnage_box.kubelet.pods import worker
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.unit.box.kubelet.conftest import GIB, Eventually
 
-from tonnage.api.core import PersistentVolumeClaim, PersistentVolumeClaimStatus
-from tonnage.api.kinds import CLAIMS, EVENTS, VOLUMES
-from tonnage.claims.growth import awaits_node
 from tonnage.csi.errors import Code, CsiError
+from tonnage.kubernetes.api.core import PersistentVolumeClaim, PersistentVolumeClaimStatus
+from tonnage.kubernetes.api.kinds import CLAIMS, EVENTS, VOLUMES
+from tonnage.provisioning.claims.growth import awaits_node
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 OTHER = {"type": "VolumeResizingOfOthers", "status": "True", "lastProbeTime": "2026-01-01T00:00:00Z"}

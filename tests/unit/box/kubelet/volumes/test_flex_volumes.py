@@ -15,11 +15,11 @@ from tests import processes
 from tests.programs import needs_containers
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.kinds import PODS, SECRETS
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.box.kubelet.stats.volume_stats import VolumeStats
+from tonnage.base.aio.clock import RealClock
 from tonnage.host import mount
+from tonnage.kubernetes.api.kinds import PODS, SECRETS
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage_box.kubelet.stats.volume_stats import VolumeStats
 
 DRIVER = "example.com/tmpfs"
 INIT = '{"status":"Success","capabilities":{"attach":false,"supportsMetrics":true}}'

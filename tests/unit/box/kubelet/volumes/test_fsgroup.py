@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.box.kubelet.volumes import fsgroup
+from tonnage_box.kubelet.volumes import fsgroup
 
 
 def test_fs_group_follows_no_symlink(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.api.kinds import CSI_NODES, NODES
-from tonnage.box.kubelet.volumes.plugins import check
+from tonnage.base.errors import InvalidError
 from tonnage.csi.driver.registration import CSI_PLUGIN, Registered
-from tonnage.errors import InvalidError
+from tonnage.kubernetes.api.kinds import CSI_NODES, NODES
+from tonnage_box.kubelet.volumes.plugins import check
 
 DRIVER = "csi.tonnage.dev"
 

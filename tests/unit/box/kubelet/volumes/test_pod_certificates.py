@@ -9,18 +9,18 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from tests.unit.controller.certificates.pod_certificates import pod_body
 
-from tonnage.aio.clock import rfc3339
-from tonnage.api.certificate import PodCertificateRequest
-from tonnage.api.kinds import NODES, POD_CERTIFICATE_REQUESTS, PODS, SERVICE_ACCOUNTS
-from tonnage.api.pods import Pod, PodCertificateProjection, PodSpec
-from tonnage.box.kubelet.volumes.csi_volumes import MountError
-from tonnage.box.kubelet.volumes.pod_certificates import Credential, PodCertificates
+from tonnage.base.aio.clock import rfc3339
+from tonnage.base.errors import ApiError, UnsupportedError
 from tonnage.controller.certificates.pod_requests import check_pod_request, issued_status, public_key
-from tonnage.errors import ApiError, UnsupportedError
-from tonnage.inline.cert.authority import make_authority, read_certificates
-from tonnage.inline.cert.keys import make_key, public_bytes, read_key
-from tonnage.inline.cert.policy import NamePolicy
-from tonnage.kube.client import Client
+from tonnage.csi.inline.cert.authority import make_authority, read_certificates
+from tonnage.csi.inline.cert.keys import make_key, public_bytes, read_key
+from tonnage.csi.inline.cert.policy import NamePolicy
+from tonnage.kubernetes.api.certificate import PodCertificateRequest
+from tonnage.kubernetes.api.kinds import NODES, POD_CERTIFICATE_REQUESTS, PODS, SERVICE_ACCOUNTS
+from tonnage.kubernetes.api.pods import Pod, PodCertificateProjection, PodSpec
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.kubelet.volumes.csi_volumes import MountError
+from tonnage_box.kubelet.volumes.pod_certificates import Credential, PodCertificates
 
 SOURCE = PodCertificateProjection(signer_name="tonnage.dev/internal", key_type="ECDSAP256", max_expiration_seconds=7200)
 NOW = time.time()

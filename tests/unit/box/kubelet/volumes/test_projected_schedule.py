@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from tonnage.api.meta import ObjectMeta
-from tonnage.api.pods import Pod, Volume
-from tonnage.box.kubelet.volumes.projected_schedule import ProjectedSchedule, token_wait
-from tonnage.errors import NotFoundError
-from tonnage.testing.clock import ManualClock
+from tonnage.base.errors import NotFoundError
+from tonnage.kubernetes.api.meta import ObjectMeta
+from tonnage.kubernetes.api.pods import Pod, Volume
+from tonnage_box.kubelet.volumes.projected_schedule import ProjectedSchedule, token_wait
+from tonnage_box.testing.clock import ManualClock
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="default", uid="u"))
 VOLUME = Volume(name="v")

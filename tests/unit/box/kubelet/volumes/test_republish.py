@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.api.kinds import CSI_DRIVERS, PODS, SECRETS
-from tonnage.box.kubelet.pods import worker
+from tonnage.kubernetes.api.kinds import CSI_DRIVERS, PODS, SECRETS
+from tonnage_box.kubelet.pods import worker
 
 DRIVER = "csi.tonnage.dev"
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import msgspec
 
-from tonnage.aio.clock import rfc3339
-from tonnage.api.pods import Pod
-from tonnage.box.kubelet.volumes.service_tokens import KEY, ServiceTokens
-from tonnage.kube.client import Client
+from tonnage.base.aio.clock import rfc3339
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.kubelet.volumes.service_tokens import KEY, ServiceTokens
 
 POD = msgspec.convert(
     {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": {"serviceAccountName": "me"}}, Pod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tonnage.api.kinds import CONFIG_MAPS
+from tonnage.kubernetes.api.kinds import CONFIG_MAPS
 
 
 async def test_a_config_map_that_comes_later_is_found(machine: Any) -> None:

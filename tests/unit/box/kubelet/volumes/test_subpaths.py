@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.box.kubelet.volumes import subpaths
-from tonnage.errors import HostError, InvalidError
+from tonnage.base.errors import HostError, InvalidError
 from tonnage.host import mount
+from tonnage_box.kubelet.volumes import subpaths
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.box.kubelet.volumes import vol_data
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
+from tonnage_box.kubelet.volumes import vol_data
 
 
 def test_vol_data_survives_and_damage_is_told(tmp_path: Path) -> None:

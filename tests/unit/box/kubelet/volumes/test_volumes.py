@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.box.kubelet.conftest import Eventually
 
-from tonnage.api.kinds import CSI_DRIVERS, PODS
+from tonnage.kubernetes.api.kinds import CSI_DRIVERS, PODS
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 

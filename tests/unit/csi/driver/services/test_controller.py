@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from tonnage.api import names
 from tonnage.csi._proto import csi_grpc, csi_pb2
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
@@ -14,7 +13,8 @@ from tonnage.csi.client.types import AccessMode, CsiTopologyRequirement, VolumeC
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.connection import GrpcConnection
-from tonnage.pools.fake.backend import FakePool
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.api.names import DRIVER
+from tonnage.base.errors import UnavailableError
 from tonnage.csi.client.types import CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT, GROUP_CONTROLLER_SERVICE, VolumeCapability
 from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, id_of
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.group_members import member_name, member_owner
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import UnavailableError
-from tonnage.pools.base.contract import INLINE, Snapshot, VolumeRequest
-from tonnage.pools.base.record import VolumeRecord
-from tonnage.pools.fake.backend import FEATURES, FakeBackend, FakePool
+from tonnage.kubernetes.api.names import DRIVER
+from tonnage.storage.pools.base.contract import INLINE, Snapshot, VolumeRequest
+from tonnage.storage.pools.base.record import VolumeRecord
+from tonnage.storage.pools.fake.backend import FEATURES, FakeBackend, FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]
@@ -217,7 +217,7 @@ class _Openings:
     def why(self, name: str) -> str:
         return "the disk is gone" if name == "fast" else ""
 
-    async def again(self) -> None:
+    async def retry_open(self) -> None:
         """Nothing opens it."""
 
 

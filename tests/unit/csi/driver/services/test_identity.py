@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from tonnage import __version__
-from tonnage.api import names
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.errors import CsiError
+from tonnage.kubernetes.api import names
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

@@ -13,9 +13,9 @@ from tonnage.csi.driver.services import inventory
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
-from tonnage.pools.base.contract import Capacity, VolumeCondition, VolumeOrigin, VolumeRequest
-from tonnage.pools.config import make, parse
-from tonnage.pools.core.pool import Pool
+from tonnage.storage.pools.base.contract import Capacity, VolumeCondition, VolumeOrigin, VolumeRequest
+from tonnage.storage.pools.config import make, parse
+from tonnage.storage.pools.core.pool import Pool
 
 GIB = 1 << 30
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.api import names
+from tonnage.base.errors import UnavailableError
 from tonnage.csi.client.types import AccessMode, CreatedVolume, NodeInfo, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
-from tonnage.errors import UnavailableError
-from tonnage.pools.core.pool import Pool
-from tonnage.pools.fake.backend import FEATURES, FakePool
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.fake.backend import FEATURES, FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from tonnage.api import names
 from tonnage.csi._proto import csi_grpc, csi_pb2
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.connection import GrpcConnection
+from tonnage.kubernetes.api import names
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

@@ -13,7 +13,7 @@ from tests.unit.csi.full_client import FullCsiClient
 from tonnage.csi.client.types import AccessMode, ContentSource, ReclaimState, VolumeCapability
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.fake.backend import FakePool
+from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 USE = VolumeCapability(AccessMode.SINGLE_NODE_WRITER)

@@ -15,8 +15,8 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.errors import Code, CsiError
 from tonnage.csi.server.connection import GrpcConnection
-from tonnage.pools.base.contract import VolumeRequest
-from tonnage.pools.fake.backend import FEATURES, FakePool
+from tonnage.storage.pools.base.contract import VolumeRequest
+from tonnage.storage.pools.fake.backend import FEATURES, FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]

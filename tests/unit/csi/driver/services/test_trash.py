@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 
 from tests.unit.csi.full_client import FullCsiClient
 
-from tonnage.api import names
 from tonnage.csi.client.types import AccessMode, VolumeCapability
 from tonnage.csi.errors import Code, CsiError
-from tonnage.pools.fake.backend import FakePool
+from tonnage.kubernetes.api import names
+from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 USE = VolumeCapability(AccessMode.SINGLE_NODE_WRITER)

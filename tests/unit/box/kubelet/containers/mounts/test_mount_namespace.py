@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from tests.programs import needs_containers
 
-from tonnage.box.kubelet.containers.mounts import mount_namespace
-from tonnage.errors import HostError
+from tonnage.base.errors import HostError
 from tonnage.host import mount
 from tonnage.host.descriptor import closing
+from tonnage_box.kubelet.containers.mounts import mount_namespace
 
 pytestmark = [pytest.mark.real, needs_containers]
 INSIDE = "import time; print(1, flush=True); time.sleep(1000)"

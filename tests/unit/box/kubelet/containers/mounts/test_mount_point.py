@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.box.kubelet.containers.mounts import mount_point
-from tonnage.errors import InvalidError
+from tonnage.base.errors import InvalidError
 from tonnage.host.descriptor import opened
+from tonnage_box.kubelet.containers.mounts import mount_point
 
 
 def test_place_resolves_inside(tmp_path: Path) -> None:

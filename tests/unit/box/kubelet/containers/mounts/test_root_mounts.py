@@ -17,20 +17,20 @@ import msgspec
 import pytest
 from tests.programs import find, needs, needs_containers
 
-from tonnage.aio.clock import RealClock
-from tonnage.api.pods import Pod
-from tonnage.box.kubelet.containers.bubblewrap import BubblewrapRuntime
-from tonnage.box.kubelet.containers.mounts import mount_namespace, root_mounts
-from tonnage.box.kubelet.containers.mounts.root_mounts import RootMounts
-from tonnage.box.kubelet.containers.rootfs import Bind
-from tonnage.box.kubelet.containers.runtime import ContainerSpec, Ended, Mounted
-from tonnage.box.kubelet.images.node_images import NodeImages
-from tonnage.errors import HostError, InvalidError
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import HostError, InvalidError
 from tonnage.host import mount
 from tonnage.host.descriptor import closing
-from tonnage.images.store import ImageStore
-from tonnage.testing import image_archive as made
-from tonnage.testing.image_archive import LayerTar
+from tonnage.kubernetes.api.pods import Pod
+from tonnage.storage.images.store import ImageStore
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage_box.kubelet.containers.mounts import mount_namespace, root_mounts
+from tonnage_box.kubelet.containers.mounts.root_mounts import RootMounts
+from tonnage_box.kubelet.containers.rootfs import Bind
+from tonnage_box.kubelet.containers.runtime import ContainerSpec, Ended, Mounted
+from tonnage_box.kubelet.images.node_images import NodeImages
+from tonnage_box.testing import image_archive as made
+from tonnage_box.testing.image_archive import LayerTar
 
 pytestmark = [pytest.mark.real, needs_containers]
 NEW = "tonnage-test-new"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.api import pod_security
-from tonnage.box.kubelet.containers.start.gate import Gate
-from tonnage.box.kubelet.containers.start.machine_code import MACHINES
-from tonnage.box.kubelet.containers.start.program import StartPlan, build
+from tonnage.kubernetes.api import pod_security
+from tonnage_box.kubelet.containers.start.gate import Gate
+from tonnage_box.kubelet.containers.start.machine_code import MACHINES
+from tonnage_box.kubelet.containers.start.program import StartPlan, build
 
 EVERY = pod_security.granted({})
 

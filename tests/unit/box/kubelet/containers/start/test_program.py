@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from tests import keys
 
-from tonnage.api import pod_security
-from tonnage.box.kubelet.containers.start.machine_code import MACHINES
-from tonnage.box.kubelet.containers.start.program import StartPlan, build
-from tonnage.errors import InvalidError, UnsupportedError
+from tonnage.base.errors import InvalidError, UnsupportedError
+from tonnage.kubernetes.api import pod_security
+from tonnage_box.kubelet.containers.start.machine_code import MACHINES
+from tonnage_box.kubelet.containers.start.program import StartPlan, build
 
 EVERY = pod_security.granted({})
 PLAN = StartPlan(1234, 55, (77, 88), ["foo", "a"], "/usr/bin:relative:/sbin", EVERY, folder="/work", terminal=True)

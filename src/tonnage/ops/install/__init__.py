@@ -1,4 +1,0 @@
-"""Installation on Kubernetes: the objects that `tonnage manifests` prints and the chart holds.
-
-Called by the verb and by the script that writes the chart. It reads the templates in `deploy/` and writes text.
-"""
