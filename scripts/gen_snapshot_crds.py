@@ -21,7 +21,7 @@ from tonnage_box.apiserver.validation import snapshot as rules
 FILE = Path(__file__).parent.parent / "src/tonnage/tools/ops/install/templates/snapshot-crds.yaml"
 _HEADER = "# Made by scripts/gen_snapshot_crds.py of the box's schemas: change it there.\n"
 _APPROVED = "https://github.com/kubernetes-csi/external-snapshotter/pull/"
-"""Kubernetes refuses definitions of its own groups that do not say where they were approved."""
+"""Kubernetes rejects definitions of its own groups that do not say where they were approved."""
 _SCALARS: Mapping[str, Mapping[str, str]] = {
     "str": {"type": "string"},
     "bool": {"type": "boolean"},

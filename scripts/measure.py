@@ -29,7 +29,7 @@ FAMILIES = {"tonnage_box/apiserver/validation": 20, "tools/cli": 1000, "kubernet
 WORDS = (
     "room", "told", "kept", "sent back", "goes back", "given back", "beside", "whoever", "nobody", "is had", "let go",
     "lets go", "on its way out", "debris", "kin", "census", "asker", "depot", "hopeless", "duties", "turn away",
-    "take back",
+    "take back", "refuse", "refuses", "refusal", "refusals", "refusing", "(?<!connection.)refused",
 )  # fmt: skip
 """Words that docstrings and messages avoid (docs/glossary.md has those to use)."""
 NAMES = {

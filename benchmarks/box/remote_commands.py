@@ -35,12 +35,12 @@ async def run() -> list[Figure]:
             url = box.url + _PATH
             took = [await _round(session, url) for _ in range(WARM + ROUNDS)][WARM:]
             many = await asyncio.gather(*(_round(session, url) for _ in range(AT_ONCE)), return_exceptions=True)
-    refused = sum(isinstance(one, aiohttp.WSServerHandshakeError | PermissionError) for one in many)
-    failed = sum(isinstance(one, BaseException) for one in many) - refused
+    rejected = sum(isinstance(one, aiohttp.WSServerHandshakeError | PermissionError) for one in many)
+    failed = sum(isinstance(one, BaseException) for one in many) - rejected
     return [
         Figure("exec round trip, median", statistics.median(took) * 1000, "ms", at_most=50),
         Figure("exec round trip, 99th percentile", statistics.quantiles(took, n=100)[98] * 1000, "ms"),
-        Figure(f"{AT_ONCE} execs at once: refused by the limit", refused, ""),
+        Figure(f"{AT_ONCE} execs at once: rejected by the limit", rejected, ""),
         Figure(f"{AT_ONCE} execs at once: failed otherwise", failed, "", at_most=0),
     ]
 

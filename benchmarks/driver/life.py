@@ -98,7 +98,7 @@ def _measured(socket: Path, use: VolumeUse, parameters: dict[str, str] | None = 
 
 
 async def _held(client: CsiClient, volume: str, staging: Path) -> float:
-    """How long a call that unpublishes is refused while DeleteVolume waits for the volume's user, in milliseconds."""
+    """How long a call that unpublishes is rejected while DeleteVolume waits for the volume's user, in milliseconds."""
     await client.stage(volume, staging, MOUNT)
     waits = []
     for _ in range(TURNS):

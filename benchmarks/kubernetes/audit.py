@@ -128,7 +128,7 @@ def events(writes: Iterable[Write]) -> int:
     return len(found)
 
 
-def refused(writes: Iterable[Write]) -> Sequence[Write]:
+def rejected(writes: Iterable[Write]) -> Sequence[Write]:
     """Storage writes that somebody else was quicker with, or that were wrong."""
     return [write for write in writes if write.object_ref.resource in STORAGE and not write.done]
 

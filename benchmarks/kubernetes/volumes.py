@@ -121,7 +121,7 @@ async def _one_node() -> list[Figure]:
 def _costs(title: str, writes: Sequence[Write], count: int, *, at_most: float) -> list[Figure]:
     return [
         Figure(f"{title}: storage writes a pod", len(audit.storage(writes)) / count, "", at_most=at_most),
-        Figure(f"{title}: refused storage writes a pod", len(audit.refused(writes)) / count, ""),
+        Figure(f"{title}: rejected storage writes a pod", len(audit.rejected(writes)) / count, ""),
         Figure(f"{title}: statuses by the scheduler a pod", audit.lost_races(writes) / count, ""),
         Figure(f"{title}: storage Events a pod", audit.events(writes) / count, "", at_most=3),
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 from cluster.gobuild import Missing, Program, build, cache
 
 HOSTPATH, PROVISIONER, SNAPSHOTTER = "hostpath", "external-provisioner", "csi-snapshotter"
-# Set by upstream's builds too: the sidecar refuses a driver without a version.
+# Set by upstream's builds too: the sidecar rejects a driver without a version.
 _FLAGS = ("-ldflags=-X main.version=benchmark",)
 
 

@@ -47,9 +47,9 @@ class Row:
         step, code = self.result.step, self.result.code
         if self.result.left:
             return "left behind: " + "; ".join(self.result.left)
-        if step.refusal:
-            is_told = step.refusal in self.result.output and "Traceback" not in self.result.output
-            return "" if code and is_told else f"exit status {code}; it had to end with: {step.refusal}"
+        if step.rejection:
+            is_told = step.rejection in self.result.output and "Traceback" not in self.result.output
+            return "" if code and is_told else f"exit status {code}; it had to end with: {step.rejection}"
         return f"exit status {code}" if code else ""
 
     @property
@@ -57,7 +57,7 @@ class Row:
         """One word."""
         if self.problem:
             return "FAILED"
-        return "refused" if self.result.step.refusal else "passed"
+        return "rejected" if self.result.step.rejection else "passed"
 
     def cells(self) -> list[str]:
         """The row of the table."""
@@ -99,7 +99,7 @@ def plans(commands: Sequence[str], *, as_user: bool) -> dict[str, list[Step]]:
     if as_user:
         chosen["user-demo"] = [
             Step(clone, user=base.USER, is_told=False),
-            Step("make demo", "tonnage", base.USER, refusal="apt-get install python3-venv"),
+            Step("make demo", "tonnage", base.USER, rejection="apt-get install python3-venv"),
             Step("apt-get update -qq && apt-get install -y -qq python3-venv", is_told=False),
             Step("make demo", "tonnage", base.USER),
             Step(".venv/bin/tonnage demo --pool fake --runtime none", "tonnage", base.USER),

@@ -29,13 +29,13 @@ _OLD_ROOT = "mnt"
 
 @dataclass(frozen=True)
 class Step:
-    """A command. folder: where, in the home. user: "" for root. refusal: it cannot work, and has to say this.
+    """A command. folder: where, in the home. user: "" for root. rejection: it cannot work, and has to say this.
     is_told: it gets a row."""
 
     command: str
     folder: str = ""
     user: str = ""
-    refusal: str = ""
+    rejection: str = ""
     is_told: bool = True
 
 
@@ -84,7 +84,7 @@ def _enter(plan: Plan) -> None:
     _mount("-o", "loop", plan.image, root)
     bare = f"{root}/srv/tonnage.git"
     _check("git", "clone", "-q", "--bare", "--depth", "1", f"file://{plan.repository}", bare)
-    _check("chown", "-R", "--reference", root + _home(plan.steps[0].user), bare)  # git refuses to clone a stranger's
+    _check("chown", "-R", "--reference", root + _home(plan.steps[0].user), bare)  # git rejects to clone a stranger's
     for path, text in plan.files.items():
         file = Path(root + path)
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -59,7 +59,7 @@ async def ensure_all(client: Client, *, pools: Sequence[str], compat: Sequence[s
 
 
 async def ensure_inline(client: Client, texts: Sequence[str], clock: Clock) -> None:
-    """Create the CSIDriver objects of inline drivers. texts: as after --inline. Idempotent. Raises InvalidError."""
+    """Create the CSIDriver objects of inline drivers. texts: as after --inline. Idempotent. Raises: InvalidError."""
     for body in sources.csi_drivers(parse_inlines(texts), clock):
         await _ensure(client, CSI_DRIVERS, body["metadata"]["name"], body)
 

@@ -38,7 +38,7 @@ def leftovers(data: DataFolder) -> list[str]:
 def clean(data: DataFolder) -> None:
     """End containers, unmount and detach everything of a cluster that no longer runs. Idempotent. Blocking.
 
-    Volumes stay, and so do mounts that are not the cluster's, wherever they are. Raises HostError, naming what could
+    Volumes stay, and so do mounts that are not the cluster's, wherever they are. Raises: HostError, naming what could
     not be put away; everything else is.
     """
     reasons = []
@@ -75,7 +75,7 @@ def _left_at_last(data: DataFolder) -> list[str]:
 def remove(data: DataFolder) -> None:
     """clean(), then remove the data folder and the cluster's part of pools elsewhere. Idempotent.
 
-    Raises PreconditionError when something that is not the cluster's is mounted where it would be removed, or when a
+    Raises: PreconditionError when something that is not the cluster's is mounted where it would be removed, or when a
     pool elsewhere has volumes of another cluster, HostError.
     """
     if not data.exists():
@@ -92,7 +92,7 @@ def remove(data: DataFolder) -> None:
     own = {_cluster(data), *data.clusters()} - {""}
     prepared = {place: kind for kind, place in _places(data) if kind.is_prepared}
     for pool in (*elsewhere, *prepared):
-        _refuse_others(pool, own)
+        _reject_others(pool, own)
     for pool in elsewhere:
         _erase(pool)
     for directory, kind in prepared.items():
@@ -137,8 +137,8 @@ class _Owned(msgspec.Struct):
     volume: _Owned | None = None
 
 
-def _refuse_others(pool: Path, own: Set[str]) -> None:
-    """Check that no other cluster, given the same directory, has volumes in a pool. Raises PreconditionError.
+def _reject_others(pool: Path, own: Set[str]) -> None:
+    """Check that no other cluster, given the same directory, has volumes in a pool. Raises: PreconditionError.
 
     own: uids of the clusters that the data folder had, none where they are not known.
     """
@@ -156,7 +156,7 @@ def _refuse_others(pool: Path, own: Set[str]) -> None:
 
 
 def remove_unused(pool: Path) -> None:
-    """Remove the folder of a pool that has no volume. Raises BusyError, HostError.
+    """Remove the folder of a pool that has no volume. Raises: BusyError, HostError.
 
     All in it are hidden files of ours, or an image whose inside the caller has looked into.
     """
@@ -166,7 +166,7 @@ def remove_unused(pool: Path) -> None:
 def _erase(pool: Path, *, used: bool = True) -> None:
     """Remove a node's pool elsewhere, if it is one of ours.
 
-    used: also one that has volumes. Raises BusyError, HostError.
+    used: also one that has volumes. Raises: BusyError, HostError.
     """
     if not (pool / MARKER).is_file() or pool.is_symlink():
         return
@@ -196,7 +196,7 @@ def _nodes(data: DataFolder) -> list[Path]:
 def _give_up(kind: PoolKind[Any], directory: Path) -> None:
     """Delete a node's volumes on disks that the user prepared; disks and directory stay.
 
-    Raises BusyError, HostError.
+    Raises: BusyError, HostError.
     """
     try:
         if kind.give_up is not None:

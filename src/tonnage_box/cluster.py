@@ -106,8 +106,8 @@ class Box:
     async def start(self) -> None:
         """Bring everything up; returns when all nodes are ready and have published their capacity.
 
-        Raises InvalidError, BusyError (data folder, port), UnavailableError (the database is lost or damaged),
-        HostError. After a kill the containers that still run are adopted. A database that is refused leaves the folder
+        Raises: InvalidError, BusyError (data folder, port), UnavailableError (the database is lost or damaged),
+        HostError. After a kill the containers that still run are adopted. A database that is rejected leaves the folder
         as it was.
         """
         self.data.open(self.plan.settings)
@@ -174,7 +174,7 @@ class Box:
         self._progress("API server", url + taken)
 
     async def _listen(self, server: ApiServer) -> tuple[str, str]:
-        """Its URL, and what to say of a port that was taken. Raises BusyError only for one that was asked for."""
+        """Its URL, and what to say of a port that was taken. Raises: BusyError only for one that was asked for."""
         listen = partial(server.listen, self._options.host, expose=self._options.host not in auth.LOOPBACK)
         if self._options.port is not None:
             return await listen(self._options.port), ""

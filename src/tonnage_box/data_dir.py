@@ -146,7 +146,7 @@ class DataFolder:
     def settings(self) -> Settings | None:
         """The stored settings, or None in a fresh folder.
 
-        Raises InvalidError when the folder is not a tonnage data folder.
+        Raises: InvalidError when the folder is not a tonnage data folder.
         """
         marker = self._read()
         return marker.settings if marker is not None else None
@@ -154,7 +154,7 @@ class DataFolder:
     def clusters(self) -> list[str]:
         """uids of the clusters that the folder had; the last is the present one.
 
-        Raises InvalidError as settings() does.
+        Raises: InvalidError as settings() does.
         """
         marker = self._read()
         return marker.clusters if marker is not None else []
@@ -181,7 +181,7 @@ class DataFolder:
     def open(self, settings: Settings) -> None:
         """Take the folder for this process. A new one is made and gets the settings; others get them with keep().
 
-        Raises InvalidError (not ours, not writable, full) or BusyError (another process runs a cluster here).
+        Raises: InvalidError (not ours, not writable, full) or BusyError (another process runs a cluster here).
         """
         self._check_ours()
         self._made = missing(self.path)
@@ -209,7 +209,7 @@ class DataFolder:
             raise
 
     def _check_sockets(self) -> None:
-        """Check that only we can put sockets in their folder: every user can write in /tmp. Raises InvalidError."""
+        """Check that only we can put sockets in their folder: every user can write in /tmp. Raises: InvalidError."""
         with suppress(FileNotFoundError):
             found = self.sockets().lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -239,7 +239,7 @@ class DataFolder:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Lock the folder while the body runs. Raises BusyError when another process uses it."""
+        """Lock the folder while the body runs. Raises: BusyError when another process uses it."""
         with suppress(OSError):  # on a read-only disk no process can lock it
             self._take(running=False)
         try:
@@ -268,7 +268,7 @@ class DataFolder:
         self._lock = lock
 
     def keep(self, settings: Settings, cluster: str) -> None:
-        """Write down settings and uid of a cluster that has started. Idempotent. Raises InvalidError."""
+        """Write down settings and uid of a cluster that has started. Idempotent. Raises: InvalidError."""
         found = self._read() or _Marker(FORMAT, settings)
         clusters = [*(uid for uid in found.clusters if uid != cluster), cluster]
         fresh = _Marker(FORMAT, settings, clusters)
@@ -287,7 +287,7 @@ class DataFolder:
         os.replace(self._fresh, self._marker)
 
     def log_for_writing(self) -> BinaryIO:
-        """The log of a detached cluster, open for appending. Raises InvalidError as open() does."""
+        """The log of a detached cluster, open for appending. Raises: InvalidError as open() does."""
         self._check_ours()
         try:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -322,7 +322,7 @@ class DataFolder:
     def end_running(self, *, seconds: float = 15.0) -> bool:
         """Ask the process that runs here to end and wait for it; False when none runs.
 
-        Raises PreconditionError when it does not end in time.
+        Raises: PreconditionError when it does not end in time.
         """
         pid = self.running()
         if pid is None or pid <= 0:
@@ -341,7 +341,7 @@ class DataFolder:
         """Remove what open() made for a cluster that never came up: its files, and the folders that were not there.
 
         A cluster that was there before stays as it is, and so does everything in a folder that another process holds.
-        The caller has looked for volumes. Raises HostError.
+        The caller has looked for volumes. Raises: HostError.
         """
         if self.is_new and self._lock is not None:
             self._empty(keep=(self.images,) if self._made else (self.log, self.images))

@@ -30,15 +30,15 @@ class FoundBox:
         return self._data.running()
 
     def held(self) -> AbstractContextManager[None]:
-        """Lock the folder of a stopped box. Raises BusyError."""
+        """Lock the folder of a stopped box. Raises: BusyError."""
         return self._data.held()
 
     def nodes(self) -> Mapping[str, Sequence[PoolConfig]]:
-        """Node -> its pools. Raises NotFoundError without a cluster, InvalidError for a folder that is not ours."""
+        """Node -> its pools. Raises: NotFoundError without a cluster, InvalidError for a folder that is not ours."""
         return plan.saved_nodes(self._data)
 
     def sockets(self, node: str) -> Sequence[Path]:
-        """Sockets of the node's CSI drivers, ours first. Raises as nodes()."""
+        """Sockets of the node's CSI drivers, ours first. Raises: as nodes()."""
         words = self._settings().compat
         drivers = [names.DRIVER, *(names.COMPAT_DRIVERS[word] for word in words)]
         return [self._data.sockets() / node / f"{driver}.sock" for driver in drivers]
@@ -48,7 +48,7 @@ class FoundBox:
         return self._data.node(node) / "kubelet"
 
     def check_programs(self) -> None:
-        """Check what its runtime and pools need of this machine. Raises HostError, and as nodes()."""
+        """Check what its runtime and pools need of this machine. Raises: HostError, and as nodes()."""
         configs = [config for pools in self.nodes().values() for config in pools]
         plan.check_programs(self._settings().runtime, configs)
 

@@ -243,11 +243,11 @@ class BoxNode:
     async def published(self) -> None:
         """Wait until the scheduler can use the node's drivers and capacity, at most 30 s.
 
-        A pod that came before would be retried only after the scheduler's back-off. A driver that the kubelet refuses
-        is logged: a person needs the API server to repair the node's labels. Raises HostError without capacity.
+        A pod that came before would be retried only after the scheduler's back-off. A driver that the kubelet rejects
+        is logged: a person needs the API server to repair the node's labels. Raises: HostError without capacity.
         """
         await self._wait_published()
-        for driver, why in self.kubelet.plugins.refused.items():
+        for driver, why in self.kubelet.plugins.rejected.items():
             log.warning("node %s: driver %s is not registered: %s; pods get no volumes of it", self.name, driver, why)
 
     async def _wait_published(self) -> None:
@@ -259,7 +259,7 @@ class BoxNode:
             if not done.is_set() and not self._lacks():  # the handlers stay, and it reads all capacity
                 done.set()
 
-        self.kubelet.plugins.on_refused = look
+        self.kubelet.plugins.on_rejected = look
 
         kinds: tuple[Kind[Any], ...] = (CAPACITIES, NODES, CSI_NODES)
         for kind in kinds:
@@ -274,7 +274,7 @@ class BoxNode:
 
     def _lacks(self) -> list[str]:
         """What the scheduler cannot see of this node yet, without drivers that wait for a person."""
-        unregistered = self._unregistered() - self.kubelet.plugins.refused.keys()
+        unregistered = self._unregistered() - self.kubelet.plugins.rejected.keys()
         lacks = {"capacity of classes": self._unpublished(), "registration of drivers": unregistered}
         return [f"{what} {', '.join(sorted(missing))}" for what, missing in lacks.items() if missing]
 

@@ -104,7 +104,7 @@ def plan(data: DataFolder, settings: Settings, *, pool_size: str = "", csi_endpo
 
 
 def external_sockets(texts: Sequence[str], nodes: Sequence[str]) -> dict[str, list[Path]]:
-    """Node -> sockets, out of `[NODE=]SOCKET`. NODE may be left out when there is one node. Raises InvalidError.
+    """Node -> sockets, out of `[NODE=]SOCKET`. NODE may be left out when there is one node. Raises: InvalidError.
 
     A socket may be written as a path or as CSI_ENDPOINT is (`unix:///run/driver.sock`); it need not exist yet.
     """
@@ -163,7 +163,7 @@ def _about_fakes(pools: Sequence[PoolConfig]) -> list[str]:
 
 
 def saved_nodes(data: DataFolder) -> dict[str, list[PoolConfig]]:
-    """Node -> pools of the cluster in a data folder; checks nothing. Raises NotFoundError."""
+    """Node -> pools of the cluster in a data folder; checks nothing. Raises: NotFoundError."""
     settings = data.settings()
     if settings is None:
         raise NotFoundError(
@@ -207,7 +207,7 @@ def _too_small(size: int) -> str:
 
 
 def _check_new(data: DataFolder, pools: list[PoolConfig]) -> None:
-    """Check rules for new pools; pools of an existing cluster stay as they are. Raises InvalidError."""
+    """Check rules for new pools; pools of an existing cluster stay as they are. Raises: InvalidError."""
     settings = data.settings()
     saved = {pool_config.parse(text).name for text in (settings.pools if settings else ())}
     for number, pool in enumerate(pools):
@@ -240,9 +240,9 @@ def _check_machine(runtime: str, pools: list[PoolConfig]) -> None:
 
 
 def check_programs(runtime: str, pools: Sequence[PoolConfig]) -> None:
-    """Check the kernel's features and the machine's programs. Raises HostError."""
+    """Check the kernel's features and the machine's programs. Raises: HostError."""
     if runtime == "bwrap" and shutil.which("bwrap") is None:
-        raise HostError("bwrap is not there (Debian: apt-get install bubblewrap); or start with --runtime none")
+        raise HostError("bwrap not found (Debian: apt-get install bubblewrap); or start with --runtime none")
     for pool in pools:
         for lack in lacking(pool):
             raise HostError(f"{pool.kind} pools need {lack}; or {_WITHOUT}")

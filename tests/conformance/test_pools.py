@@ -67,7 +67,7 @@ async def test_capacity_counts_what_was_asked_to_the_byte(bench: Bench) -> None:
     assert (room.free, room.largest, room.used) == (SIZE, SIZE, 0)
 
 
-async def test_capacity_refuses_what_it_does_not_have(bench: Bench) -> None:
+async def test_capacity_rejects_what_it_does_not_have(bench: Bench) -> None:
     with pytest.raises(UnsupportedError, match="zfs"):
         await bench.pool.capacity(fstype="zfs")
     if not bench.pool.features.blocks:
@@ -95,7 +95,7 @@ async def test_create_again_gives_the_same_volume(bench: Bench) -> None:
         pytest.param(VolumeRequest("a", 5 * MI, block=True), "file system", id="block"),
     ],
 )
-async def test_create_refuses_a_taken_name(bench: Bench, other: VolumeRequest, words: str) -> None:
+async def test_create_rejects_a_taken_name(bench: Bench, other: VolumeRequest, words: str) -> None:
     await bench.pool.create(VolumeRequest("a", 5 * MI))
     if other.block and not bench.pool.features.blocks:
         return
@@ -122,7 +122,7 @@ async def test_create_refuses_a_taken_name(bench: Bench, other: VolumeRequest, w
         pytest.param(VolumeRequest("a", 2 * MI, limit=MI), OutOfRangeError, id="size above limit"),
     ],
 )
-async def test_create_refuses(bench: Bench, request_: VolumeRequest, error: type[TonnageError]) -> None:
+async def test_create_rejects(bench: Bench, request_: VolumeRequest, error: type[TonnageError]) -> None:
     with pytest.raises(error):
         await bench.pool.create(request_)
     assert await bench.pool.list() == []
@@ -387,7 +387,7 @@ def _has(bench: Bench, *flags: str) -> bool:
     return all(getattr(bench.pool.features, flag) for flag in flags)
 
 
-async def test_what_a_pool_does_not_offer_is_refused_by_name(bench: Bench) -> None:
+async def test_what_a_pool_does_not_offer_is_rejected_by_name(bench: Bench) -> None:
     pool = bench.pool
     await pool.create(VolumeRequest("a", 20 * MI))
     if not pool.features.snapshots:
@@ -486,10 +486,10 @@ async def test_every_file_system_is_copied_and_grows(bench: Bench, fstype: str) 
     await _shows(bench, "b", "content", least=599 * MI)
     await _shows(bench, "c", "content", least=309 * MI)
     expanded = await pool.growth.expand("a", 700 * MI)
-    refused = fstype == "ext4" and not may_grow_ext4()
-    assert (expanded.size, expanded.pending) == (700 * MI, refused)
-    assert ("CAP_SYS_RESOURCE" in pool.growth.unfinished("a")) == refused
-    if refused:
+    rejected = fstype == "ext4" and not may_grow_ext4()
+    assert (expanded.size, expanded.pending) == (700 * MI, rejected)
+    assert ("CAP_SYS_RESOURCE" in pool.growth.unfinished("a")) == rejected
+    if rejected:
         assert pool.growth.unfinished("a") in (await pool.condition("a")).message
         with pytest.raises(PreconditionError, match="CAP_SYS_RESOURCE"):
             await pool.growth.grow("a", staging)
@@ -548,7 +548,7 @@ async def test_raw_block_that_is_shown_stays_what_it_is(bench: Bench) -> None:
     await pool.delete("b")
 
 
-async def test_snapshots_that_are_refused(bench: Bench) -> None:
+async def test_snapshots_that_are_rejected(bench: Bench) -> None:
     if not _has(bench, "snapshots", "clones"):
         return
     pool = bench.pool
@@ -603,9 +603,9 @@ async def test_volumes_grow_and_never_shrink(bench: Bench) -> None:
         assert not (await pool.growth.grow("a", staging)).pending
     assert (await pool.stats("a", staging)).total >= 40 * MI
     grown = await pool.growth.expand("a", 60 * MI)  # with its file system, since it is mounted
-    refused = grown.fstype == "ext4" and not may_grow_ext4() and bench.mounts
-    assert (grown.size, grown.pending, bool(pool.growth.unfinished("a"))) == (60 * MI, refused, refused)
-    assert (await pool.stats("a", staging)).total >= (38 if refused else 58) * MI
+    rejected = grown.fstype == "ext4" and not may_grow_ext4() and bench.mounts
+    assert (grown.size, grown.pending, bool(pool.growth.unfinished("a"))) == (60 * MI, rejected, rejected)
+    assert (await pool.stats("a", staging)).total >= (38 if rejected else 58) * MI
     await pool.unstage("a", staging)
     await _shows(bench, "a", "content", least=58 * MI)
     assert (await pool.capacity()).used == SIZE
@@ -766,10 +766,10 @@ async def test_the_device_that_limits_hold_for(bench: Bench) -> None:
     await pool.unstage("a", staging)
 
 
-async def test_what_a_kind_can_never_have_is_refused_with_the_reason(bench: Bench) -> None:
+async def test_what_a_kind_can_never_have_is_rejected_with_the_reason(bench: Bench) -> None:
     pool = bench.pool
-    assert not pool.features.parameters & set(pool.features.refused)
-    for key, reason in pool.features.refused.items():
+    assert not pool.features.parameters & set(pool.features.rejected)
+    for key, reason in pool.features.rejected.items():
         with pytest.raises(InvalidError, match=f"parameter {key}: .*{reason[:20]}"):
             await pool.create(VolumeRequest("a", 20 * MI, parameters={key: "1"}))
 

@@ -210,11 +210,11 @@ def install(control_plane: ControlPlane) -> ControlPlane:
 
     def restrains() -> bool:
         token = control_plane.kubectl("-n", "tonnage-system", "create", "token", "tonnage-node").strip()
-        refused = control_plane.send("DELETE", "/api/v1/persistentvolumes/none", token=token)
+        rejected = control_plane.send("DELETE", "/api/v1/persistentvolumes/none", token=token)
         path = "/api/v1/namespaces/default/events?dryRun=All"
         event: Object = {"metadata": {"name": "probe"}, "involvedObject": {"namespace": "default"}}
         event |= {"apiVersion": "v1", "kind": "Event"}
-        return refused.status == 404 and control_plane.send("POST", path, event, token=token).status == 403
+        return rejected.status == 404 and control_plane.send("POST", path, event, token=token).status == 403
 
     if release() >= manifests.SCOPE_POLICY_SINCE:
         control_plane.until("claims are labelled", scopes)

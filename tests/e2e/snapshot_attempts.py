@@ -161,7 +161,7 @@ def _labelled(name: str, node: str, *, of: str = CONTENTS) -> Try:
 
 
 _OF = GROUP_CONTENTS
-_GROUPS_REFUSED: dict[str, tuple[str, Try]] = {
+_GROUPS_REJECTED: dict[str, tuple[str, Try]] = {
     "another's group released": (OTHERS_CONTENT, _meta("power-other", of=_OF, finalizers=None)),
     "another's group taken": (OTHERS_CONTENT, _labelled("power-other", "mine", of=_OF)),
     "another's group called ready": (OTHERS_CONTENT, _status("power-other", of=_OF, readyToUse=True)),
@@ -191,8 +191,8 @@ _GROUPS_REFUSED: dict[str, tuple[str, Try]] = {
     "all groups read": (RBAC, lambda w: w.try_("GET", GROUP_SNAPSHOTS)),
     "a group class": (RBAC, delete(f"/apis/{GROUPS}/v1/volumegroupsnapshotclasses/any")),
 }
-REFUSED: dict[str, tuple[str, Try]] = {
-    **_GROUPS_REFUSED,
+REJECTED: dict[str, tuple[str, Try]] = {
+    **_GROUPS_REJECTED,
     "another's content released": (OTHERS_CONTENT, _meta("power-other", finalizers=None)),
     "another's content taken": (OTHERS_CONTENT, _labelled("power-other", "mine")),
     "another's content freed": (OTHERS_CONTENT, _labelled("power-other", "")),

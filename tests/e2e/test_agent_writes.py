@@ -179,12 +179,12 @@ async def test_all_that_an_agent_does_is_allowed(nodes: Nodes, tmp_path: Path, t
         assert await pool.list() == []
         answers = transport.answers
 
-    refused = [answer for answer in answers if answer[2] in (401, 403)]
-    assert not refused
+    rejected = [answer for answer in answers if answer[2] in (401, 403)]
+    assert not rejected
     writes = [(method, path) for method, path, _, _ in answers if method != "GET"]
     assert {m for m, _ in writes} == {"POST", "PATCH", "DELETE"}
     assert [path for _, path in writes if path.endswith(f"/nodes/{node}")]
-    tell(f"least power: an agent with its own token, {len(writes)} writes, none refused")
+    tell(f"least power: an agent with its own token, {len(writes)} writes, none rejected")
     told = {e["reason"] for e in plane.get("-n", NAMESPACE, "events")["items"] if e["source"].get("host") == node}
     assert {"ProvisioningSucceeded", "Rescheduled"} <= told
 
@@ -257,10 +257,10 @@ async def test_snapshots_are_taken_made_restored_and_deleted(nodes: Nodes, tmp_p
 
 
 @pytest.mark.since("1.36")  # claims are labelled by the policy; the kind is served from 1.34 on
-async def test_attributes_are_had_changed_and_refused(
+async def test_attributes_are_had_changed_and_rejected(
     nodes: Nodes, tmp_path: Path, tell: Callable[[str], None]
 ) -> None:
-    """A VolumeAttributesClass at creation, another one later, one that cannot be, and back; none of it refused."""
+    """A VolumeAttributesClass at creation, another one later, one that cannot be, and back; none of it rejected."""
     plane, classes = nodes.plane, "/apis/storage.k8s.io/v1/volumeattributesclasses"
     path = f"{CLAIMS}/tuned"
 
@@ -312,11 +312,11 @@ async def test_attributes_are_had_changed_and_refused(
                 nodes, "its volume is gone",
                 lambda: not plane.get("pv", "-l", f"{names.NODE_LABEL}={nodes.name(1)}")["items"],
             )  # fmt: skip
-            refused = [answer for answer in transport.answers if answer[2] in (401, 403)]
+            rejected = [answer for answer in transport.answers if answer[2] in (401, 403)]
     finally:
         for name in ("e2e-zero", "e2e-shred", "e2e-bad"):
             await asyncio.to_thread(plane.send, "DELETE", f"{classes}/{name}")
-    assert not refused
+    assert not rejected
     assert len(writes) == 2, writes
     tell(f"attributes: a change of a volume's class takes {len(writes)} writes of the agent")
 
@@ -416,7 +416,7 @@ async def test_watch_traffic_does_not_grow_with_nodes(
 
 
 async def test_a_claim_grows_in_two_writes(nodes: Nodes, tmp_path: Path, tell: Callable[[str], None]) -> None:
-    """What fits, what does not, and the request lowered again; with the agent's own token, none of it refused."""
+    """What fits, what does not, and the request lowered again; with the agent's own token, none of it rejected."""
     plane, path = nodes.plane, f"{CLAIMS}/larger"
     body = {"metadata": {"name": "e2e-grows"}, "provisioner": names.DRIVER, "allowVolumeExpansion": True}
     assert plane.send("POST", "/apis/storage.k8s.io/v1/storageclasses", body).status == 201
@@ -448,7 +448,7 @@ async def test_a_claim_grows_in_two_writes(nodes: Nodes, tmp_path: Path, tell: C
             ]
             await asyncio.to_thread(ask, "1Pi")
             infeasible = {"storage": "ControllerResizeInfeasible"}
-            await eventually(nodes, "1Pi is refused", lambda: status().get("allocatedResourceStatuses") == infeasible)
+            await eventually(nodes, "1Pi is rejected", lambda: status().get("allocatedResourceStatuses") == infeasible)
             await asyncio.to_thread(ask, "3Gi")
             await eventually(nodes, "it has grown again", lambda: has("3Gi"))
             (volume,) = await pool.list()
@@ -458,9 +458,9 @@ async def test_a_claim_grows_in_two_writes(nodes: Nodes, tmp_path: Path, tell: C
                 nodes, "its volume is gone",
                 lambda: not plane.get("pv", "-l", f"{names.NODE_LABEL}={nodes.name(1)}")["items"],
             )  # fmt: skip
-            refused = [answer for answer in transport.answers if answer[2] in (401, 403)]
+            rejected = [answer for answer in transport.answers if answer[2] in (401, 403)]
     finally:
         await asyncio.to_thread(plane.send, "DELETE", "/apis/storage.k8s.io/v1/storageclasses/e2e-grows")
-    assert not refused
+    assert not rejected
     assert len(writes) == 2, writes
     tell(f"growth: a larger volume takes {len(writes)} writes of the agent")

@@ -55,17 +55,17 @@ class Judge:
         self._plane, self._count = plane, 0
 
     async def admits(self, group: str, size: str) -> None:
-        """Wait until they do. They may have refused before: what is published reaches the scheduler a moment later."""
+        """Wait until they do. They may have rejected before: what is published reaches the scheduler a moment later."""
         await self._ask(group, size, "admitted", lambda pod, node: self._sent(pod) == node)
 
-    async def refuses(self, group: str, size: str) -> None:
+    async def rejects(self, group: str, size: str) -> None:
         """Wait until they say that there is no storage, and not before."""
 
-        def refused(pod: str, node: str) -> bool:
+        def rejected(pod: str, node: str) -> bool:
             assert self._sent(pod) != node, f"{size} was admitted to group {group}"
             return NO_STORAGE in self._told(pod)
 
-        await self._ask(group, size, "refused", refused)
+        await self._ask(group, size, "rejected", rejected)
 
     async def _ask(self, group: str, size: str, what: str, answered: Callable[[str, str], bool]) -> None:
         self._count += 1
@@ -124,7 +124,7 @@ def templates(plane: ControlPlane) -> dict[str, str]:
 
 
 async def test_without_templates_no_new_node_would_help(judge: Judge) -> None:
-    await judge.refuses("cold", "8Gi")
+    await judge.rejects("cold", "8Gi")
 
 
 async def test_a_group_that_never_had_a_node_grows(
@@ -132,8 +132,8 @@ async def test_a_group_that_never_had_a_node_grows(
 ) -> None:
     await until(plane, "the template is there", lambda: templates(plane) == {"cold": "10Gi"})
     plane.create(scratch_pod("work", NAMESPACE, "8Gi", nodeSelector={LABEL: "cold"}))
-    await judge.refuses("cold", "11Gi")
-    await judge.refuses("unknown", "8Gi")
+    await judge.rejects("cold", "11Gi")
+    await judge.rejects("unknown", "8Gi")
     await judge.admits("cold", "8Gi")
     assert node_of(plane, NAMESPACE, "work") == ""
 
@@ -146,7 +146,7 @@ async def test_a_group_that_never_had_a_node_grows(
 async def test_what_is_learned_of_a_live_node_outlives_it(
     plane: ControlPlane, controller: None, judge: Judge, grow: Any
 ) -> None:
-    await judge.refuses("warm", "8Gi")
+    await judge.rejects("warm", "8Gi")
     agent = await grow("warm-1", "warm")
     plane.create(scratch_pod("first", NAMESPACE, "8Gi", nodeSelector={LABEL: "warm"}))
     await until(plane, "the pod is placed", lambda: node_of(plane, NAMESPACE, "first") == "warm-1")

@@ -263,7 +263,7 @@ async def test_an_agent_has_certificates_of_its_own_pods_only(
 
 SYSTEM_PATH = f"/api/v1/namespaces/{SYSTEM}"
 BETA = "/apis/certificates.k8s.io/v1beta1"
-REFUSED: list[tuple[str, str, Any]] = [
+REJECTED: list[tuple[str, str, Any]] = [
     ("GET", f"{SYSTEM_PATH}/secrets/internal-ca", None),
     ("GET", f"{SYSTEM_PATH}/secrets", None),
     ("GET", f"{SYSTEM_PATH}/configmaps", None),
@@ -281,7 +281,7 @@ REFUSED: list[tuple[str, str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body"), REFUSED)
+@pytest.mark.parametrize(("method", "path", "body"), REJECTED)
 def test_a_stolen_agents_token_has_no_other_right(
     plane: ControlPlane, nodes: Nodes, method: str, path: str, body: Any
 ) -> None:

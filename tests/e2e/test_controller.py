@@ -305,7 +305,7 @@ def test_when_the_leader_is_killed_the_other_goes_on(plane: ControlPlane, replic
     assert replicas.leader() == "two"
 
 
-def test_stopped_it_leaves_at_once_and_was_refused_nothing(plane: ControlPlane, replicas: Replicas) -> None:
+def test_stopped_it_leaves_at_once_and_was_rejected_nothing(plane: ControlPlane, replicas: Replicas) -> None:
     replicas.running["two"].terminate()
     assert replicas.running["two"].wait(timeout=120) == 0
     assert replicas.leader() == ""

@@ -66,7 +66,7 @@ def test_a_running_pods_volume_gets_other_attributes(machines: Machines) -> None
         until(plane, "it has the class", lambda: _status(machines, "tuned").get(_CURRENT) == "slow")
         assert not _status(machines, "tuned").get("modifyVolumeStatus")
         _ask_for(machines, "tuned", "wrong")
-        until(plane, "the class is refused", lambda: _change(machines, "tuned") == ("Infeasible", "wrong"))
+        until(plane, "the class is rejected", lambda: _change(machines, "tuned") == ("Infeasible", "wrong"))
         assert _status(machines, "tuned")[_CURRENT] == "slow"
         _ask_for(machines, "tuned", "slow")
         until(plane, "it has the class again", lambda: _change(machines, "tuned") == ("", ""))

@@ -114,21 +114,21 @@ def test_pods_make_claims_and_quota_holds(tenants: Tenants) -> None:
     )
     assert tenants.make("plain", work("Pod", "sly", ephemeral=True, volumes=2), dry=False).status == 201
 
-    def refusals() -> list[str]:
+    def rejections() -> list[str]:
         events = tenants.plane.get("-n", NAMESPACE, "events")["items"]
         return [e["message"] for e in events if e["reason"] == "FailedBinding" or "exceeded quota" in e["message"]]
 
-    tenants.plane.until("one claim is refused", lambda: any("exceeded quota" in text for text in refusals()))
+    tenants.plane.until("one claim is rejected", lambda: any("exceeded quota" in text for text in rejections()))
     assert len(claims(tenants)) == 1
     tenants.plane.kubectl("-n", NAMESPACE, "delete", "quota/claims", "pod/sly", "--grace-period=0", "--force")
     tenants.plane.until("its claim went with the pod", lambda: claims(tenants) == [])
 
 
 @pytest.mark.parametrize("kind", PATHS)
-def test_refused_for_who_may_not_create_claims(kind: str, forbidden: Tenants) -> None:
-    refused = forbidden.make("plain", work(kind, "sly", ephemeral=True))
-    assert refused.status == 403, refused.body
-    assert f"system:serviceaccount:{NAMESPACE}:plain may not create persistentvolumeclaims" in refused.message
+def test_rejected_for_who_may_not_create_claims(kind: str, forbidden: Tenants) -> None:
+    rejected = forbidden.make("plain", work(kind, "sly", ephemeral=True))
+    assert rejected.status == 403, rejected.body
+    assert f"system:serviceaccount:{NAMESPACE}:plain may not create persistentvolumeclaims" in rejected.message
     assert forbidden.make("plain", work(kind, "fine", ephemeral=False)).status == 201
     allowed = forbidden.make("storing", work(kind, "fine", ephemeral=True))
     assert allowed.status == 201, allowed.body

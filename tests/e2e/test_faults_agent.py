@@ -1,4 +1,4 @@
-"""Agents that are killed at any moment, started twice, refused by the API server, and whose numbers others change.
+"""Agents that are killed at any moment, started twice, rejected by the API server, and whose numbers others change.
 
 They are `tonnage node` with a node's bound token and a real pool, on a real control plane. Pods are placed by the real
 scheduler on nodes that have no kubelet: what is tested is the agent.
@@ -91,7 +91,7 @@ def test_an_agent_is_killed_at_any_time_during_a_hundred_pods(
         tell(f"faults: 100 pods, the agent killed {kills} times while they came and {more} times while they went")
 
 
-def test_the_second_agent_of_a_node_refuses(hollow: Hollow, nodes: Nodes) -> None:
+def test_the_second_agent_of_a_node_rejects(hollow: Hollow, nodes: Nodes) -> None:
     plane = nodes.plane
     with agent(nodes, 1) as served:
         first = served.program.process
@@ -142,10 +142,10 @@ def test_the_agents_token_is_no_longer_good(hollow: Hollow, nodes: Nodes, tell: 
         volumes = in_pool(served)
         flags = ("--grace-period=0", "--force")
         plane.kubectl("-n", SYSTEM, "delete", "pod", "short-lived", *flags)
-        plane.until("its token is refused", lambda: plane.send("GET", CAPACITIES, token=token).status == 401)
+        plane.until("its token is rejected", lambda: plane.send("GET", CAPACITIES, token=token).status == 401)
         hollow.run("meanwhile")
-        refused = "does not accept our credentials"
-        plane.until("it is refused, and says so", lambda: refused in served.program.said())
+        rejected = "does not accept our credentials"
+        plane.until("it is rejected, and says so", lambda: rejected in served.program.said())
         assert measured(port, "tonnage_credentials_refused") == 1
         process = served.program.process
         assert process is not None
@@ -156,7 +156,7 @@ def test_the_agents_token_is_no_longer_good(hollow: Hollow, nodes: Nodes, tell: 
         assert asked < 300
         assert used < 5.0
         assert process.poll() is None
-        assert served.program.said().count(refused) == 1
+        assert served.program.said().count(rejected) == 1
 
         file.write_text(_token(plane, hollow.node, "next"))
         plane.until("it is accepted again", lambda: "accepts our credentials again" in served.program.said())

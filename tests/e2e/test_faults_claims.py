@@ -183,7 +183,7 @@ def test_claim_of_all_there_is(nodes: Nodes, served: Agent) -> None:
 
 
 @pytest.mark.parametrize("size", ["0", "-1Gi"])
-def test_claim_of_nothing_is_refused_by_kubernetes(nodes: Nodes, size: str) -> None:
+def test_claim_of_nothing_is_rejected_by_kubernetes(nodes: Nodes, size: str) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "none"}, "spec": spec}
     answer = nodes.plane.send("POST", claim_path(nodes, ""), body)

@@ -95,7 +95,7 @@ async def test_an_agent_goes_on_when_its_clock_jumps(nodes: Nodes, tmp_path: Pat
         await asyncio.to_thread(nodes.claim, name, node)
         await until(f"{name} is bound", lambda: claim(name)["status"].get("phase") == "Bound")
 
-    async def refuse(name: str) -> None:
+    async def reject(name: str) -> None:
         """A claim that does not fit goes back to the scheduler at once, and is counted and told."""
         await asyncio.to_thread(nodes.claim, name, node, resources={"requests": {"storage": "50Gi"}})
         await until(f"{name} goes back", lambda: names.RESCHEDULES in claim(name)["metadata"]["annotations"])
@@ -109,7 +109,7 @@ async def test_an_agent_goes_on_when_its_clock_jumps(nodes: Nodes, tmp_path: Pat
         await until("published", lambda: free(plane, node) == 9 * GIB)
         clock.ahead = ahead
         await serve("after")
-        await refuse(f"large-{ahead:.0f}")
+        await reject(f"large-{ahead:.0f}")
         await until("published", lambda: free(plane, node) == 8 * GIB)
         driver = served.drivers.get(names.DRIVER)
         assert driver is not None

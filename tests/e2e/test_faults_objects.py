@@ -122,8 +122,8 @@ def test_volume_removed_by_force_is_an_orphan(nodes: Nodes, served: Agent) -> No
     delete(nodes, "lost")
     until(plane, "the claim is gone", lambda: claim_phase(nodes, "lost") == "")
     assert served.orphans() == [f"pvc-{uid}"]
-    refused = served.volumes("purge", f"pvc-{uid}", "--yes")
-    assert refused.returncode != 0, "nobody has asked the cluster"
+    rejected = served.volumes("purge", f"pvc-{uid}", "--yes")
+    assert rejected.returncode != 0, "nobody has asked the cluster"
     assert served.files(uid) != []
     purge(nodes, served, uid)
 

@@ -88,8 +88,8 @@ def test_when_the_pod_has_its_node_it_stays_and_the_pod_starts_there_when_there_
     assert filled.uid(FIRST) == uid
 
 
-def test_a_kubelet_refuses_a_claim_that_is_being_deleted(filled: Machines) -> None:
-    """What the guard is for: the pod got its node while its claim was on its way out. Old kubelets refuse every deleted
+def test_a_kubelet_rejects_a_claim_that_is_being_deleted(filled: Machines) -> None:
+    """What the guard is for: the pod got its node while its claim was on its way out. Old kubelets reject every deleted
     claim, and the pod keeps it from going; newer ones (seen: 1.36) only those that are not protected any more."""
     _halved(filled, schedulerName="nobody")
     path = f"/api/v1/namespaces/default/persistentvolumeclaims/{FIRST}"
@@ -98,7 +98,7 @@ def test_a_kubelet_refuses_a_claim_that_is_being_deleted(filled: Machines) -> No
         assert filled.plane.send("DELETE", path).status == 200
         until(filled.plane, "it is not protected", lambda: _finalizers(filled, FIRST) == ["example.com/late"])
         _place(filled)
-        until(filled.plane, "the kubelet refuses", partial(told, filled, "halved", f"{FIRST}: PVC is being deleted"))
+        until(filled.plane, "the kubelet rejects", partial(told, filled, "halved", f"{FIRST}: PVC is being deleted"))
         assert not is_ready(filled, "halved")
     finally:
         filled.plane.send("PATCH", path, {"metadata": {"finalizers": None}})

@@ -12,7 +12,7 @@ from tests.e2e.agents import CLASS, SYSTEM
 from tests.e2e.attempts import ALLOWED, CLAIMS, FLEX_CLASS, UNCLASSED, VOLUMES, World
 from tests.e2e.conftest import Answer, ControlPlane
 from tests.e2e.processes import until
-from tests.e2e.refusals import IMMUTABLE, NEWER, REFUSED
+from tests.e2e.rejections import IMMUTABLE, NEWER, REJECTED
 
 from tonnage.kubernetes.api import names
 
@@ -23,7 +23,7 @@ ATTRACTED = {"free": UNCLASSED, "foreign": "power-late", "loose": "", "early": C
 
 @pytest.fixture(scope="module")
 def world(installed: ControlPlane) -> Iterator[World]:
-    """Made once: what is refused changes nothing."""
+    """Made once: what is rejected changes nothing."""
     installed.kubectl("create", "namespace", "power")
     other = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "power-other"}}
     installed.apply({**other, "provisioner": "csi.example.com"})
@@ -48,12 +48,12 @@ def world(installed: ControlPlane) -> Iterator[World]:
 @pytest.mark.parametrize(
     "name",
     [
-        *(pytest.param(name, marks=pytest.mark.since("1.34")) if name in NEWER else name for name in REFUSED),
-        *snapshots.REFUSED,
+        *(pytest.param(name, marks=pytest.mark.since("1.34")) if name in NEWER else name for name in REJECTED),
+        *snapshots.REJECTED,
     ],
 )
-def test_refused(name: str, world: World) -> None:
-    why, attempt = {**REFUSED, **snapshots.REFUSED}[name]
+def test_rejected(name: str, world: World) -> None:
+    why, attempt = {**REJECTED, **snapshots.REJECTED}[name]
     before = world.versions(), snapshots.versions(world)
     answer = attempt(world)
     assert answer.status == (422 if why == IMMUTABLE else 403), answer.body
@@ -107,8 +107,8 @@ def test_no_waiting_claim_is_attracted_that_no_provisioner_was_asked_for(world: 
     plane.until("the PV controller binds", lambda: phases("pv") == {"Bound"})
     for name, claim in pending.items():
         bind = {"spec": {"volumeName": f"pvc-{claim['metadata']['uid']}"}}
-        refused = plane.send("PATCH", f"{CLAIMS}/{name}", bind)
-        assert (refused.status, "that a provisioner was asked for" in refused.message) == (403, True), refused.body
+        rejected = plane.send("PATCH", f"{CLAIMS}/{name}", bind)
+        assert (rejected.status, "that a provisioner was asked for" in rejected.message) == (403, True), rejected.body
     assert phases("pvc") == {"Pending"}
 
 
@@ -131,10 +131,10 @@ def test_a_claim_asks_for_more_only_where_its_class_lets_it(world: World) -> Non
 
     try:
         until(plane, "the policy knows the class", lambda: ask("power-grows", "2Gi").status == 200)
-        refused = ask("power-asked", "2Gi")
-        assert (refused.status, "whose class has tonnage.dev/autogrow-at" in refused.message) == (403, True)
-        refused = ask("power-grows", "2Gi", metadata={"labels": {"quota": "free"}})
-        assert (refused.status, "change nothing else of it" in refused.message) == (403, True)
+        rejected = ask("power-asked", "2Gi")
+        assert (rejected.status, "whose class has tonnage.dev/autogrow-at" in rejected.message) == (403, True)
+        rejected = ask("power-grows", "2Gi", metadata={"labels": {"quota": "free"}})
+        assert (rejected.status, "change nothing else of it" in rejected.message) == (403, True)
         assert ask("had-2", "2Gi").status == 403, "whichever policy says so first"
         for name, volume_name in (("power-filled", "pvc-of-another"), ("power-by-hand", "disk-1")):
             claim = world.claim(name, world.mine, storageClassName="power-grows")

@@ -75,9 +75,9 @@ def test_agents_follow_their_config_map(machines: Machines) -> None:
             plane.until("both nodes have more room", _nudged(machines, follows, number))
 
             def explained() -> bool:
-                refused, changed = _told(machines, "ConfigurationRefused"), _told(machines, "ConfigurationChanged")
+                rejected, changed = _told(machines, "ConfigurationRefused"), _told(machines, "ConfigurationChanged")
                 return all(
-                    any("bind changes from agent to controller" in text for text in refused[name])
+                    any("bind changes from agent to controller" in text for text in rejected[name])
                     and any("pool second is added" in text for text in changed[name])
                     for name in machines.names
                 )
@@ -87,7 +87,7 @@ def test_agents_follow_their_config_map(machines: Machines) -> None:
             _put(machines, {**before, "pools": [more, pool]})
             wanted = "that stays scratch"
             plane.until(
-                "another default pool is refused",
+                "another default pool is rejected",
                 _nudged(
                     machines,
                     lambda: all(wanted in " ".join(t) for t in _told(machines, "ConfigurationRefused").values()),

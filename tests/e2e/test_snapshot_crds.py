@@ -97,7 +97,7 @@ def said(plane: ControlPlane, key: str, new: Obj, old: Obj | None) -> str:
         (groups.CLASSES, groups.classed(deletionPolicy="Retain"), groups.classed(), "deletionPolicy is immutable once"),
     ],
 )
-def test_they_refuse_what_the_box_refuses(
+def test_they_reject_what_the_box_rejects(
     plane: ControlPlane, key: str, new: Obj, old: Obj | None, message: str
 ) -> None:
     found = said(plane, key, new, old)

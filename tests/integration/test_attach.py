@@ -147,11 +147,11 @@ def test_data_moves_from_node_to_node_with_the_pod(network: NetworkBox) -> None:
     assert "external-attacher/network-example-com" in volume["metadata"]["finalizers"]
     network.apply(pod("second", "moving", "node-2", "cat /data/file > /data/copy"))
 
-    def refused() -> bool:
+    def rejected() -> bool:
         events = network.box.kubectl("get", "events", "--field-selector", "involvedObject.name=second")
         return "Multi-Attach error" in events
 
-    network.box.until("the second node is refused", refused)
+    network.box.until("the second node is rejected", rejected)
     _gone(network, "pod/first")
     _ready(network, "second")
     (nodes,) = network.volumes().values()

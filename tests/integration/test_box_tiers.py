@@ -51,7 +51,7 @@ async def test_pods_are_placed_by_tiers_and_one_that_no_tier_admits_too(tmp_path
         withdrawn = [c for c in (await made.client.list(CLAIMS)).items if names.RESCHEDULES in c.metadata.annotations]
         assert not withdrawn
         await made.client.create(PODS, pod_with("huge", {"a": "99Gi"}), "default")
-        await until(made.client, PODS, "huge", _refused, namespace="default")
+        await until(made.client, PODS, "huge", _rejected, namespace="default")
     finally:
         await made.stop()
 
@@ -60,7 +60,7 @@ def _in_tier(node: Node) -> bool:
     return LABEL in node.metadata.labels
 
 
-def _refused(pod: Pod) -> bool:
+def _rejected(pod: Pod) -> bool:
     return any(c.reason == "Unschedulable" and "enough free storage" in c.message for c in pod.status.conditions)
 
 

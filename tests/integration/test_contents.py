@@ -192,7 +192,7 @@ def _event(box: Cluster, name: str, reason: str) -> str:
     return found[0]
 
 
-def test_a_content_that_makes_no_sense_is_refused(box: Cluster) -> None:
+def test_a_content_that_makes_no_sense_is_rejected(box: Cluster) -> None:
     for spec, words in (
         ({}, "exactly one of image, url, s3 and folder must be set"),
         ({"url": {"url": "ftp://x", "sha256": "0" * 64}}, "want http://"),

@@ -128,13 +128,13 @@ def test_input_ends(box: Cluster) -> None:
         (("debug", "app", "--image=x", "-c", "main"), b'Duplicate value: "main"'),
     ],
 )
-def test_refusals(box: Cluster, arguments: tuple[str, ...], said: bytes) -> None:
+def test_rejections(box: Cluster, arguments: tuple[str, ...], said: bytes) -> None:
     ended = kubectl(box, *arguments)
     assert ended.returncode != 0
     assert said in ended.stderr
 
 
-def test_spdy_is_refused_with_a_hint(box: Cluster) -> None:
+def test_spdy_is_rejected_with_a_hint(box: Cluster) -> None:
     said = box.kubectl("exec", "app", "--", "ls", fails=True, KUBECTL_REMOTE_COMMAND_WEBSOCKETS="false")
     assert "SPDY is not served; connect by WebSocket" in said
 

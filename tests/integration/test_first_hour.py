@@ -221,7 +221,7 @@ async def test_why_names_the_claim_or_class_that_is_at_fault(user: User, why: Ca
         "rwx": (claim("rwx", accessModes=["ReadWriteMany"]), "access mode ReadWriteMany is not possible"),
         "small": (claim("small", dataSource={"kind": "PersistentVolumeClaim", "name": "source"}), "requested size 1Gi is smaller"),
         "foreign": (claim("foreign", storage_class="theirs"), 'no node has a CSI driver "csi.example.com"'),
-        "snapshot": (claim("snapshot", dataSource=_SNAPSHOT), "it is to restore a snapshot, and snapshot monday is not there"),
+        "snapshot": (claim("snapshot", dataSource=_SNAPSHOT), "it is to restore a snapshot, and snapshot monday does not exist"),
         "missing": (claim("missing", storage_class="nosuch"), "there is no StorageClass nosuch"),
         "parameter": (claim("parameter", storage_class="wrong"), "unknown parameter 'colour'"),
         "hello": (claim("hello", dataSourceRef=_HELLO), "a volume populator for Hello.hello.example.com provides its volume"),

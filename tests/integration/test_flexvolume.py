@@ -206,10 +206,10 @@ def test_another_volume_of_the_same_name_is_empty(box: Cluster) -> None:
         ({"size": "soon"}, "soon"),
     ],
 )
-def test_a_refusal_names_what_to_change(box: Cluster, options: dict[str, str], message: str) -> None:
-    apply(box, pod("refused", inline(**options)))
-    box.until("the refusal", said(box, message))
-    end(box, "refused")
+def test_a_rejection_names_what_to_change(box: Cluster, options: dict[str, str], message: str) -> None:
+    apply(box, pod("rejected", inline(**options)))
+    box.until("the rejection", said(box, message))
+    end(box, "rejected")
 
 
 def test_the_scheduler_counts_inline_volumes(box: Cluster) -> None:
@@ -335,7 +335,7 @@ def test_a_claim_that_binds_at_once_gets_a_volume_too(box: Cluster, provisioner:
     box.kubectl("delete", "storageclass", "at-once")
 
 
-def test_what_a_flexvolume_cannot_have_is_refused_by_name(box: Cluster) -> None:
+def test_what_a_flexvolume_cannot_have_is_rejected_by_name(box: Cluster) -> None:
     apply(box, flex_class("options", "tonnage.dev/flex-provisioner", mountOptions=["noatime"]))
     box.until("the class says so", said(box, "mountOptions: not offered for FlexVolumes"))
     box.kubectl("delete", "storageclass", "options")

@@ -71,7 +71,7 @@ def test_data_and_log_of_one_moment_come_back_together(box: Cluster) -> None:
 def test_a_member_stays_with_its_group_and_nothing_is_left_afterwards(box: Cluster) -> None:
     name = members(box)["log"]
     box.kubectl("delete", "volumesnapshot", name, "--wait=false")
-    box.until("it is refused", lambda: "SnapshotDeletePending" in box.kubectl("get", "events"))
+    box.until("it is rejected", lambda: "SnapshotDeletePending" in box.kubectl("get", "events"))
     assert "log" in members(box)
     box.kubectl("delete", "pod", "db", "old")
     box.kubectl("delete", "pvc", *CLAIMS, *(f"old-{name}" for name in CLAIMS))

@@ -59,7 +59,7 @@ def failures() -> tuple[float, float]:
     return found[metrics.PROVISION_FAILED], found[metrics.RESCHEDULED]
 
 
-async def test_claims_that_exactly_fit_are_all_bound_and_none_is_refused(box: Box) -> None:
+async def test_claims_that_exactly_fit_are_all_bound_and_none_is_rejected(box: Box) -> None:
     before = failures()
     async with asyncio.TaskGroup() as storm:
         for n in range(NODES * ROOM):

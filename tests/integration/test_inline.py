@@ -65,12 +65,12 @@ def test_a_pod_sees_its_nodes_labels_and_nothing_is_left_of_them(box: Cluster) -
     box.kubectl("wait", "--for=delete", "pod/labelled", "--timeout=30s")
 
 
-def test_a_refusal_names_what_to_change(box: Cluster) -> None:
+def test_a_rejection_names_what_to_change(box: Cluster) -> None:
     pod = json.loads(json.dumps(POD))
-    pod["metadata"]["name"] = "refused"
+    pod["metadata"]["name"] = "rejected"
     pod["spec"]["volumes"][0]["csi"]["volumeAttributes"] = {"prefixx": "a"}
     box.kubectl("apply", "-f", "-", stdin=json.dumps(pod))
     wanted = "'prefixx' is unknown to driver node-labels.tonnage.dev; it takes prefix"
     said = lambda: wanted in box.kubectl("get", "events", "-o", "jsonpath={.items[*].message}")  # noqa: E731
-    box.until("the refusal", said)
-    box.kubectl("delete", "pod", "refused", "--grace-period=0", "--force")
+    box.until("the rejection", said)
+    box.kubectl("delete", "pod", "rejected", "--grace-period=0", "--force")

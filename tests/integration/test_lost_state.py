@@ -1,4 +1,4 @@
-"""A data folder whose state.db is gone or damaged: refused and left as it was, until --recover begins an empty cluster."""
+"""A data folder whose state.db is gone or damaged: rejected and left as it was, until --recover begins an empty cluster."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("harm", [gone, flipped])
-def test_up_is_refused_changes_nothing_and_recovers_when_told(
+def test_up_is_rejected_changes_nothing_and_recovers_when_told(
     tmp_path: Path, used: Path, harm: Callable[[Path], None]
 ) -> None:
     folder = tmp_path / "d"
@@ -151,11 +151,11 @@ def test_up_is_refused_changes_nothing_and_recovers_when_told(
     before = content(folder)
 
     for options in ((), ("--nodes", "2"), ("--detach",)):
-        refused = tonnage("up", "--data", str(folder), "--port", "0", *options)
-        assert refused.returncode == 1
-        assert "tonnage up --recover" in refused.stderr
-        assert "Traceback" not in refused.stderr + refused.stdout
-        assert len(refused.stderr.strip().splitlines()) == 1
+        rejected = tonnage("up", "--data", str(folder), "--port", "0", *options)
+        assert rejected.returncode == 1
+        assert "tonnage up --recover" in rejected.stderr
+        assert "Traceback" not in rejected.stderr + rejected.stdout
+        assert len(rejected.stderr.strip().splitlines()) == 1
         assert content(folder) == before
 
     in_background(folder, "--recover")
@@ -197,10 +197,10 @@ async def test_volumes_of_a_lost_cluster_are_orphans(real_folder: Path) -> None:
     (image,) = (real_folder / "elsewhere").glob("*/*.img")
     (folder / "state.db").unlink()
 
-    refused = made(folder, settings)
+    rejected = made(folder, settings)
     with pytest.raises(UnavailableError, match="is missing, and its folder had a cluster"):
-        await refused.start()
-    await refused.stop()
+        await rejected.start()
+    await rejected.stop()
     assert image.exists()
 
     second = made(folder, settings, recover=True)

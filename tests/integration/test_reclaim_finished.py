@@ -60,7 +60,7 @@ def test_all_parts_run_on_a_pool_for_three(box: Cluster, finished: list[Any]) ->
 
 
 @pytest.mark.real
-def test_a_pod_that_names_the_claim_is_refused_with_the_reason(box: Cluster, finished: list[Any]) -> None:
+def test_a_pod_that_names_the_claim_is_rejected_with_the_reason(box: Cluster, finished: list[Any]) -> None:
     name = finished[0]["metadata"]["name"]
     volume = {"name": "v", "persistentVolumeClaim": {"claimName": name}}
     container = {

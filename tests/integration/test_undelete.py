@@ -1,4 +1,4 @@
-"""Undelete on a real box: a claim that was deleted by mistake returns with its data, and trash refuses no pod."""
+"""Undelete on a real box: a claim that was deleted by mistake returns with its data, and trash rejects no pod."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def test_a_claim_that_was_deleted_returns_with_its_data(box: Cluster) -> None:
     assert not box.get("pv")["items"]
     full = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"}}
     _apply(box, {**full, "spec": {"hard": {"persistentvolumeclaims": "0"}}})
-    refused = _volumes(box, "restore", vid, "--yes", "--storage-class", "careful", code=1)
-    assert "exceeded quota" in refused
+    rejected = _volumes(box, "restore", vid, "--yes", "--storage-class", "careful", code=1)
+    assert "exceeded quota" in rejected
     assert vid not in _volumes(box, "trash"), "it is a volume again, and has a PersistentVolume and no claim"
     box.kubectl("delete", "quota", "full")
     _volumes(box, "restore", vid, "--yes", "--storage-class", "careful")
@@ -119,9 +119,9 @@ def test_its_class_may_be_gone_and_only_an_administrator_restores_it(box: Cluste
     other.write_text(yaml.safe_dump(config))
     other.chmod(0o600)
     endpoint = f"unix://{DataFolder(box.data).sockets() / 'node-1' / 'csi.tonnage.dev.sock'}"
-    refused = verb("volumes", "restore", vid, "--yes", "--endpoint", endpoint, "--kubeconfig", str(other))
-    assert refused.returncode == 1
-    assert "forbidden" in refused.stderr
+    rejected = verb("volumes", "restore", vid, "--yes", "--endpoint", endpoint, "--kubeconfig", str(other))
+    assert rejected.returncode == 1
+    assert "forbidden" in rejected.stderr
     assert vid in _volumes(box, "trash")
     _volumes(box, "restore", vid, "--yes")
     assert _run(box, "left-reader", "left", "cat /v/file") == "mine\n"
@@ -144,7 +144,7 @@ def test_trash_makes_way_for_a_pod_and_cannot_be_restored_then(box: Cluster) -> 
 
 
 @pytest.mark.real
-def test_a_class_that_cannot_have_it_is_refused_by_name(box: Cluster) -> None:
+def test_a_class_that_cannot_have_it_is_rejected_by_name(box: Cluster) -> None:
     bad = {**CLASS, "metadata": {"name": "bad"}, "parameters": {"tonnage.dev/undelete": "24h", "erase": "zero"}}
     _apply(box, bad, _claim("never", "10Mi", "bad"), _pod("never", "never", "true"))
     text = "erase=zero erases it: choose one"

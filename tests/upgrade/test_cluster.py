@@ -61,7 +61,7 @@ async def test_all_objects_are_served_as_they_were(server: ApiServer, before: Ob
 
 
 async def test_all_objects_can_be_changed(server: ApiServer, before: Objects) -> None:
-    """Nothing that was stored is refused by validation."""
+    """Nothing that was stored is rejected by validation."""
     transport = server.transport()
     change = json.dumps({"metadata": {"annotations": {"example.com/changed": "yes"}}}).encode()
     for path, items in before.items():

@@ -218,7 +218,7 @@ async def test_layouts_and_what_they_cost(bench: Bench) -> None:
         ({"erase": "burn"}, InvalidError, "erase: 'burn'"),
     ],
 )
-async def test_parameters_refused_by_name(
+async def test_parameters_rejected_by_name(
     bench: Bench, parameters: dict[str, str], error: type[TonnageError], words: str
 ) -> None:
     pool = await bench.pool()
@@ -333,13 +333,13 @@ async def test_names_that_lvm_does_not_allow(bench: Bench) -> None:
     assert report() == {}
 
 
-async def test_changes_by_others_are_seen_before_a_refusal(bench: Bench) -> None:
+async def test_changes_by_others_are_seen_before_a_rejection(bench: Bench) -> None:
     lvm.lvm("lvcreate", "--yes", "--extents", "100%FREE", "--name", "hog", "vg0")
     pool = await bench.pool()
     with pytest.raises((ExhaustedError, OutOfRangeError)):
         await pool.create(VolumeRequest("a", 20 * MI))
     lvm.lvm("lvremove", "--yes", "vg0/hog")
-    await asyncio.sleep(1.1)  # refusals within a second share one look
+    await asyncio.sleep(1.1)  # rejections within a second share one look
     await pool.create(VolumeRequest("a", 20 * MI))
     lvm.lvm("lvcreate", "--yes", "--extents", "100%FREE", "--name", "hog", "vg0")
     with pytest.raises(ExhaustedError):  # not known to us: lvcreate itself says so

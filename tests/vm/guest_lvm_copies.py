@@ -76,7 +76,7 @@ async def test_copies_of_every_file_system_live_beside_their_source_and_grow(
     (staging / "file").write_text("later")
     made = await pool.create(VolumeRequest("b", 400 * MI, source=VolumeOrigin(snapshot="s")))
     assert (made.fstype, made.state) == (fstype, VolumeState.FORMATTED)
-    await pool.stage("b", bench.folder / "b")  # the UUID is its own, or the kernel would refuse
+    await pool.stage("b", bench.folder / "b")  # the UUID is its own, or the kernel would reject
     assert (bench.folder / "b" / "file").read_text() == "content"
     assert (await pool.stats("b", bench.folder / "b")).available >= 399 * MI
     await pool.unstage("b", bench.folder / "b")

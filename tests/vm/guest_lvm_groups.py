@@ -116,7 +116,7 @@ async def test_two_that_lvm_freezes_need_a_kernel_where_freezes_nest(bench: Benc
     await group.take(members)  # one is not in use
 
 
-async def test_two_raw_block_volumes_in_use_are_refused(bench: Bench) -> None:
+async def test_two_raw_block_volumes_in_use_are_rejected(bench: Bench) -> None:
     pool = await bench.pool()
     for name in ("a", "b"):
         await pool.create(VolumeRequest(name, 20 * MI, block=True))

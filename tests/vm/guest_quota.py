@@ -202,7 +202,7 @@ async def test_file_systems_without_project_quotas(disk: Callable[..., Path], tm
         await pool_in(disk("xfs", "noquota")).open()
 
 
-async def test_a_volume_larger_than_the_disk_is_refused(pool: Pool) -> None:
+async def test_a_volume_larger_than_the_disk_is_rejected(pool: Pool) -> None:
     with pytest.raises(OutOfRangeError, match="can never fit"):
         await pool.create(wanted("a", 3 * 1024 * MI))
 

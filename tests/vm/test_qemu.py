@@ -38,7 +38,7 @@ LABELS = "ndctl disable-region all && ndctl init-labels --force all && ndctl ena
 ONE_LABELLED = "ndctl disable-region all && ndctl init-labels --force nmem0 && ndctl enable-region all"
 
 
-IN_LVM = "device or grow or raw_block or outlive or have_is_refused"
+IN_LVM = "device or grow or raw_block or outlive or have_is_rejected"
 """What is another thing with LVM in between; LVM itself is held against all of the contract in user-mode Linux."""
 
 

@@ -105,7 +105,7 @@ class Undelete:
         assert ended.returncode == code, ended.stdout + ended.stderr
         return ended.stdout + ended.stderr
 
-    def refusals(self, *objects: str) -> list[str]:
+    def rejections(self, *objects: str) -> list[str]:
         """Messages of Events by which these pods and claims lacked capacity; a slow guest also warns of its slowness."""
         found = json.loads(self.kubectl("get", "events", "--field-selector=type=Warning", "-o", "json"))["items"]
         said = [one["message"] for one in found if one["involvedObject"]["name"] in objects]
@@ -128,8 +128,8 @@ class Undelete:
         said = self.run("reader", "cat /kept/file; echo new > /new/file; sync", ["kept", "new"], new)
         assert said == "mine kept\n"
         assert self.trash() == ["newer"]
-        refusals = self.refusals("reader", "new")
-        assert not refusals, refusals
+        rejections = self.rejections("reader", "new")
+        assert not rejections, rejections
         assert "there is no volume in the trash" in self.volumes("restore", handles["old"], "--yes", code=1)
         self.restore(handles["newer"], "newer")
         assert self.run("again", "cat /newer/file /new/file", ["newer", "new"]) == "mine newer\nnew\n"

@@ -8,7 +8,7 @@ others let them pass.
     ├── NotFoundError           the named object does not exist
     ├── AlreadyExistsError      the name is taken by something that differs from the request
     ├── ExhaustedError          insufficient capacity (now, here)
-    │   └── DoesNotFitError     also when all trash made way
+    │   └── DoesNotFitError     even after evicting all deleted volumes
     ├── OutOfRangeError         the size can never fit here, even in an empty pool
     ├── PreconditionError       the object's state forbids the operation (in use, not staged ...)
     │   └── InUseError          it is in use, perhaps only for a moment
@@ -55,7 +55,7 @@ class ExhaustedError(TonnageError):
 
 
 class DoesNotFitError(ExhaustedError):
-    """Insufficient capacity now, also when all trash made way."""
+    """Insufficient capacity now, even after evicting all deleted volumes."""
 
 
 class OutOfRangeError(TonnageError):

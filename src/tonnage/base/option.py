@@ -73,7 +73,7 @@ class Option:
     def read(self, sources: Sequence[Values]) -> Any:
         """Return the field's value from the first source that has it, None if it was not given.
 
-        Raises: Invalid.
+        Raises: InvalidError.
         """
         given = [source[self.name] for source in sources if source.get(self.name)]
         if not given and self.environ:
@@ -83,7 +83,7 @@ class Option:
         return self.value_of([item for part in given for item in part] if self.adds else given[0], self.key)
 
     def value_of(self, value: Any, name: str) -> Any:
-        """Return the field's value of a written value. Raises InvalidError with that name of the option."""
+        """Return the field's value of a written value. Raises: InvalidError with that name of the option."""
         if self.choices and value not in self.choices:
             raise InvalidError(f"{name} {value[:40]!r}: want {' or '.join(self.choices)}")
         if self.wanted and value < 0:
@@ -127,7 +127,7 @@ def given_by(options: argparse.Namespace) -> Values:
 
 
 def read(config: type, *sources: Values) -> dict[str, Any]:
-    """Return the given fields of a configuration; the first source wins. Raises InvalidError."""
+    """Return the given fields of a configuration; the first source wins. Raises: InvalidError."""
     found = {field: option.read(sources) for field, option in options_of(config).values()}
     return {field: value for field, value in found.items() if value is not None}
 
@@ -146,6 +146,6 @@ def file_keys(form: type[msgspec.Struct]) -> list[str]:
 
 
 def convert(content: object, form: type[msgspec.Struct]) -> Values:
-    """Return the values of a file's content. Raises msgspec.ValidationError."""
+    """Return the values of a file's content. Raises: msgspec.ValidationError."""
     found = msgspec.convert({} if content is None else content, form)
     return {name: value for name, value in msgspec.structs.asdict(found).items() if value}

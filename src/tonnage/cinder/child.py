@@ -55,7 +55,7 @@ class Child:
         self._number = 0
 
     async def call(self, call: str, **arguments: Any) -> Any:
-        """The result of a request. Raises the errors of ERRORS, HostError, UnavailableError.
+        """The result of a request. Raises: the errors of ERRORS, HostError, UnavailableError.
 
         A request whose caller is cancelled continues in the child.
         """
@@ -97,7 +97,7 @@ class Child:
         return process
 
     async def _ask(self, process: asyncio.subprocess.Process, call: str, arguments: Mapping[str, Any]) -> Any:
-        """The answer to one request. Raises EOFError, OSError, ValueError for a line that is too long."""
+        """The answer to one request. Raises: EOFError, OSError, ValueError for a line that is too long."""
         assert process.stdin is not None
         assert process.stdout is not None
         self._number += 1

@@ -56,7 +56,7 @@ class CinderController:
     async def CreateVolume(self, request: csi_pb2.CreateVolumeRequest) -> csi_pb2.CreateVolumeResponse:
         """Create a volume of whole GiB. Idempotent by name.
 
-        Raises InvalidError, ExhaustedError, OutOfRangeError, AlreadyExistsError; NotFoundError without its source.
+        Raises: InvalidError, ExhaustedError, OutOfRangeError, AlreadyExistsError; NotFoundError without its source.
         """
         check_use(request.volume_capabilities)
         about = wanted(request.parameters, self._backends)
@@ -75,7 +75,7 @@ class CinderController:
         return csi_pb2.CreateVolumeResponse(volume=_volume(found))
 
     async def _least(self, source: str, required: int) -> int:
-        """The least size of a volume in GiB. Raises NotFoundError, OutOfRangeError for less than its source has."""
+        """The least size of a volume in GiB. Raises: NotFoundError, OutOfRangeError for less than its source has."""
         if not source:
             return 1
         kind, _, name = source.partition("/")
@@ -87,14 +87,14 @@ class CinderController:
         return int(found["size"])
 
     async def DeleteVolume(self, request: csi_pb2.DeleteVolumeRequest) -> csi_pb2.DeleteVolumeResponse:
-        """Delete a volume; an unknown one is success. Raises PreconditionError while attached or with snapshots."""
+        """Delete a volume; an unknown one is success. Raises: PreconditionError while attached or with snapshots."""
         await self._child.call("delete", name=request.volume_id)
         return csi_pb2.DeleteVolumeResponse()
 
     async def ControllerPublishVolume(
         self, request: csi_pb2.ControllerPublishVolumeRequest
     ) -> csi_pb2.ControllerPublishVolumeResponse:
-        """Export a volume to a node. Idempotent. Raises NotFoundError, PreconditionError while another node has it."""
+        """Export a volume to a node. Idempotent. Raises: NotFoundError, PreconditionError while another node has it."""
         if request.readonly:
             raise InvalidError("readonly is not offered (no PUBLISH_READONLY)")
         check_use([request.volume_capability])
@@ -112,7 +112,7 @@ class CinderController:
     async def ValidateVolumeCapabilities(
         self, request: csi_pb2.ValidateVolumeCapabilitiesRequest
     ) -> csi_pb2.ValidateVolumeCapabilitiesResponse:
-        """Whether a volume has these capabilities. Raises NotFoundError."""
+        """Whether a volume has these capabilities. Raises: NotFoundError."""
         await self._get(request.volume_id)
         try:
             check_use(request.volume_capabilities)
@@ -130,7 +130,7 @@ class CinderController:
     async def ControllerExpandVolume(
         self, request: csi_pb2.ControllerExpandVolumeRequest
     ) -> csi_pb2.ControllerExpandVolumeResponse:
-        """Expand a volume to whole GiB; success where it is large enough. Raises NotFoundError, OutOfRangeError."""
+        """Expand a volume to whole GiB; success where it is large enough. Raises: NotFoundError, OutOfRangeError."""
         size = gibibytes(request.capacity_range)
         found = await self._get(request.volume_id)
         if size > found["size"]:
@@ -150,7 +150,7 @@ class CinderController:
     async def GetCapacity(self, request: csi_pb2.GetCapacityRequest) -> csi_pb2.GetCapacityResponse:
         """Free bytes of a back end's pool, for every node.
 
-        Raises InvalidError for unknown parameters and pools, PreconditionError where the storage gives no number.
+        Raises: InvalidError for unknown parameters and pools, PreconditionError where the storage gives no number.
         """
         about = wanted(request.parameters, self._backends)
         pools: Mapping[str, Any] = await self._child.call("stats", backend=about.backend)
@@ -169,7 +169,7 @@ class CinderController:
         )
 
     async def CreateSnapshot(self, request: csi_pb2.CreateSnapshotRequest) -> csi_pb2.CreateSnapshotResponse:
-        """Create a snapshot. Idempotent by name. Raises InvalidError, NotFoundError, AlreadyExistsError."""
+        """Create a snapshot. Idempotent by name. Raises: InvalidError, NotFoundError, AlreadyExistsError."""
         if unknown := [key for key in request.parameters if not key.startswith(CSI_PREFIX)]:
             raise InvalidError(f"unknown parameter {unknown[0][:60]!r} of a VolumeSnapshotClass: there are none")
         if not request.source_volume_id:
@@ -207,7 +207,7 @@ class CinderController:
 
 
 def check_use(capabilities: Sequence[csi_pb2.VolumeCapability]) -> Use:
-    """Check capabilities. Raises InvalidError for more than one node, and for other file systems than ext4 and xfs."""
+    """Check capabilities. Raises: InvalidError for more than one node, and for other file systems than ext4 and xfs."""
     use = check_capabilities(capabilities)
     if use.fstype not in ("", *FSTYPES):
         raise InvalidError(f"file system {use.fstype[:40]!r} is not offered: want {' or '.join(FSTYPES)}")
@@ -253,7 +253,7 @@ def _page(
 ) -> tuple[list[dict[str, Any]], str]:
     """The page that a request names, and the token of the next one: the last name, so it stays valid meanwhile.
 
-    Raises InvalidError, CsiError for a token that is not of ours.
+    Raises: InvalidError, CsiError for a token that is not of ours.
     """
     if request.max_entries < 0:
         raise InvalidError(f"max_entries is {request.max_entries}, want 0 or more")

@@ -64,7 +64,7 @@ class CinderConfig:
     kubelet_root: Annotated[
         Path,
         Option(
-            f"refuse paths that are not beneath DIR (default: {_ROOT})", "DIR", parse=partial(_absolute, "kubelet root")
+            f"reject paths that are not beneath DIR (default: {_ROOT})", "DIR", parse=partial(_absolute, "kubelet root")
         ),
     ] = _ROOT
     interpreter: Annotated[
@@ -91,7 +91,7 @@ class CinderConfig:
 def load(path: Path) -> list[dict[str, Any]]:
     """Back ends of a file, each with `name` and the options of Cinder.
 
-    A value `{file: PATH}` is replaced by the file's content. Raises InvalidError, which never shows a value. Blocking.
+    A value `{file: PATH}` is replaced by the file's content. Raises: InvalidError, which never shows a value. Blocking.
     """
     try:
         found = yaml.safe_load(path.read_text())
@@ -155,7 +155,7 @@ class CinderDriver:
     """The driver at its socket. start() and stop() are idempotent; a killed one continues when it is started again."""
 
     def __init__(self, config: CinderConfig, *, command: Sequence[str] = ()) -> None:
-        """command: of the child, in place of the configuration's. Raises InvalidError for a wrong file."""
+        """command: of the child, in place of the configuration's. Raises: InvalidError for a wrong file."""
         backends = load(config.backends) if config.backends else []
         command = command or config.command
         self._node = Child("node", command, {"state": str(config.state / "node")}, limit=config.time_limit)
@@ -173,7 +173,7 @@ class CinderDriver:
         self.server = CsiServer(config.endpoint, services, driver=config.driver_name)
 
     async def start(self) -> None:
-        """Serve. The storage is asked with the first call only. Raises as CsiServer.start."""
+        """Serve. The storage is asked with the first call only. Raises: as CsiServer.start."""
         await self.server.start()
 
     async def stop(self) -> None:

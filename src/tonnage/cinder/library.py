@@ -163,7 +163,7 @@ class Storage:
                 volume._ovo.previous_status = None
                 volume.save()
                 raise
-            size += 1  # the storage may have that size already, and drivers refuse to extend by nothing
+            size += 1  # the storage may have that size already, and drivers reject to extend by nothing
             volume.backend.driver.extend_volume(volume._ovo, size)
         volume._ovo.size, volume._ovo.previous_status = size, None
         volume.save()
@@ -243,7 +243,7 @@ class Storage:
         return found[0] if found else None
 
     def _needed(self, name: str) -> Any:
-        """A volume with its back end. Raises RequestError where there is none."""
+        """A volume with its back end. Raises: RequestError where there is none."""
         if (volume := self._find(name)) is None:
             raise RequestError("not-found", f"volume {name} does not exist")
         if isinstance(volume.backend, str):

@@ -30,7 +30,7 @@ class CinderParameters:
 
 
 def wanted(parameters: Mapping[str, str], backends: Sequence[str]) -> CinderParameters:
-    """Parse parameters. Raises InvalidError for unknown ones, and for a back end that is not configured."""
+    """Parse parameters. Raises: InvalidError for unknown ones, and for a back end that is not configured."""
     prefixed: dict[str, dict[str, str]] = {"qos_": {}, "xtra_": {}}
     for key, value in parameters.items():
         prefix = next((prefix for prefix in prefixed if key.startswith(prefix) and key != prefix), "")
@@ -45,7 +45,7 @@ def wanted(parameters: Mapping[str, str], backends: Sequence[str]) -> CinderPara
 
 
 def gibibytes(asked: csi_pb2.CapacityRange, least: int = 1) -> int:
-    """The size of a volume in whole GiB, rounded up. Raises InvalidError, OutOfRangeError above the limit."""
+    """The size of a volume in whole GiB, rounded up. Raises: InvalidError, OutOfRangeError above the limit."""
     if asked.required_bytes < 0 or asked.limit_bytes < 0:
         raise InvalidError(f"capacity_range {asked.required_bytes} to {asked.limit_bytes}: want 0 or more")
     size = max(least, -(-asked.required_bytes // GI))
@@ -55,7 +55,7 @@ def gibibytes(asked: csi_pb2.CapacityRange, least: int = 1) -> int:
 
 
 def node_id(properties: Mapping[str, Any], keys: Sequence[str]) -> str:
-    """The id of a node: what os-brick says about it, as JSON. Raises InvalidError for more than Kubernetes stores."""
+    """The id of a node: what os-brick says about it, as JSON. Raises: InvalidError for more than Kubernetes stores."""
     found = {key: properties[key] for key in keys if properties.get(key)}
     text = json.dumps(found, separators=(",", ":"), sort_keys=True)
     if len(text) > LONGEST_NODE_ID:
@@ -64,7 +64,7 @@ def node_id(properties: Mapping[str, Any], keys: Sequence[str]) -> str:
 
 
 def connector(node: str) -> dict[str, Any]:
-    """The connector of a node id, for Cinder's drivers. Raises NotFoundError for one that is not of ours."""
+    """The connector of a node id, for Cinder's drivers. Raises: NotFoundError for one that is not of ours."""
     try:
         found = json.loads(node)
     except ValueError:

@@ -21,7 +21,7 @@ from tonnage.cinder.controller import CONNECTION, COPY, FSTYPES, check_use
 from tonnage.cinder.names import node_id
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.parameters import Use
-from tonnage.csi.driver.paths import Places, check_parent, refuse_links
+from tonnage.csi.driver.paths import Places, check_parent, reject_links
 from tonnage.host import device, filesystem, mount
 from tonnage.host.descriptor import opened
 from tonnage.storage.pools.base.contract import check_name
@@ -55,13 +55,13 @@ class CinderNode:
     async def NodeStageVolume(self, request: csi_pb2.NodeStageVolumeRequest) -> csi_pb2.NodeStageVolumeResponse:
         """Connect a volume, format it once and mount it at its staging path; raw block is only connected. Idempotent.
 
-        Raises InvalidError, PreconditionError, HostError, UnavailableError.
+        Raises: InvalidError, PreconditionError, HostError, UnavailableError.
         """
         staging = self._places.path("staging_target_path", request.staging_target_path)
         use, name = check_use([request.volume_capability]), check_name(request.volume_id)
         connection = _connection(request.publish_context)
         check_parent(staging)
-        refuse_links(staging)
+        reject_links(staging)
         self._records.write(name, {"connection": connection, "device": None})
         found = await self._child.call("attach", connection=connection)
         self._records.write(name, {"connection": connection, "device": found})
@@ -72,9 +72,9 @@ class CinderNode:
         return csi_pb2.NodeStageVolumeResponse()
 
     async def NodeUnstageVolume(self, request: csi_pb2.NodeUnstageVolumeRequest) -> csi_pb2.NodeUnstageVolumeResponse:
-        """Unmount a volume and disconnect it; success when nothing is there. Raises PreconditionError while in use."""
+        """Unmount a volume and disconnect it; success when nothing is there. Raises: PreconditionError while in use."""
         staging = self._places.path("staging_target_path", request.staging_target_path)
-        refuse_links(staging)
+        reject_links(staging)
         await asyncio.to_thread(mounts.unstage, staging)
         if (record := self._records.read(request.volume_id)) is not None:
             await self._child.call("detach", connection=record["connection"], device=record["device"])
@@ -82,7 +82,7 @@ class CinderNode:
         return csi_pb2.NodeUnstageVolumeResponse()
 
     async def NodePublishVolume(self, request: csi_pb2.NodePublishVolumeRequest) -> csi_pb2.NodePublishVolumeResponse:
-        """Bind a staged volume to a pod's path. Idempotent. Raises PreconditionError where it is not staged."""
+        """Bind a staged volume to a pod's path. Idempotent. Raises: PreconditionError where it is not staged."""
         target = self._places.path("target_path", request.target_path)
         use = check_use([request.volume_capability])
         readonly = request.readonly or use.readonly
@@ -92,7 +92,7 @@ class CinderNode:
             await asyncio.to_thread(_publish_block, path, target, readonly=readonly)
             return csi_pb2.NodePublishVolumeResponse()
         staging = self._places.path("staging_target_path", request.staging_target_path)
-        refuse_links(staging)
+        reject_links(staging)
         if not mount.is_mount(staging):
             raise PreconditionError(f"volume {request.volume_id} is not staged at {staging}: stage it first")
         await asyncio.to_thread(mounts.publish, staging, target, block=False, readonly=readonly)
@@ -101,16 +101,16 @@ class CinderNode:
     async def NodeUnpublishVolume(
         self, request: csi_pb2.NodeUnpublishVolumeRequest
     ) -> csi_pb2.NodeUnpublishVolumeResponse:
-        """Unmount and remove a pod's path; success when nothing is there. Raises PreconditionError while in use."""
+        """Unmount and remove a pod's path; success when nothing is there. Raises: PreconditionError while in use."""
         target = self._places.path("target_path", request.target_path)
-        refuse_links(target.parent)
+        reject_links(target.parent)
         await asyncio.to_thread(block_device.unpublish, target)
         return csi_pb2.NodeUnpublishVolumeResponse()
 
     async def NodeExpandVolume(self, request: csi_pb2.NodeExpandVolumeRequest) -> csi_pb2.NodeExpandVolumeResponse:
         """Let the kernel see the device's new size, and grow the file system at volume_path. Idempotent.
 
-        Raises NotFoundError, HostError.
+        Raises: NotFoundError, HostError.
         """
         path = self._places.shown(request.volume_path)
         real = self._device(request.volume_id)
@@ -121,7 +121,7 @@ class CinderNode:
         return csi_pb2.NodeExpandVolumeResponse(capacity_bytes=size)
 
     def _device(self, volume_id: str) -> str:
-        """The device of a volume that is connected. Raises NotFoundError for none, PreconditionError."""
+        """The device of a volume that is connected. Raises: NotFoundError for none, PreconditionError."""
         if (record := self._records.read(volume_id)) is None:
             raise NotFoundError(f"volume {volume_id[:128]} is not connected on this node: stage it first")
         if record["device"] is None:
@@ -136,7 +136,7 @@ class _Records:
         self._folder = folder
 
     def read(self, volume: str) -> dict[str, Any] | None:
-        """The record of a volume, None for none. Raises HostError."""
+        """The record of a volume, None for none. Raises: HostError."""
         try:
             path = self._folder / f"{check_name(volume)}.json"
         except InvalidError:
@@ -149,7 +149,7 @@ class _Records:
         return found
 
     def write(self, volume: str, record: Mapping[str, Any]) -> None:
-        """Replace a record. Raises HostError."""
+        """Replace a record. Raises: HostError."""
         temporary = self._folder / f"{volume}.new"
         with host_errors(f"cannot write {temporary}"):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -161,13 +161,13 @@ class _Records:
             temporary.rename(self._folder / f"{volume}.json")
 
     def remove(self, volume: str) -> None:
-        """Remove a record. Idempotent. Raises HostError."""
+        """Remove a record. Idempotent. Raises: HostError."""
         with host_errors(f"cannot remove the record of {volume}"):
             (self._folder / f"{volume}.json").unlink(missing_ok=True)
 
 
 def _connection(context: Mapping[str, str]) -> dict[str, Any]:
-    """What ControllerPublishVolume returned. Raises InvalidError, without its text: it holds secrets."""
+    """What ControllerPublishVolume returned. Raises: InvalidError, without its text: it holds secrets."""
     try:
         found = json.loads(context.get(CONNECTION, ""))
     except ValueError:
@@ -182,7 +182,7 @@ def _connection(context: Mapping[str, str]) -> dict[str, Any]:
 def _mount(path: str, name: str, staging: Path, use: Use, *, is_copy: bool) -> None:
     """Format a device once and mount it, with its whole size. Idempotent. Blocking.
 
-    Raises PreconditionError (foreign content, another mount), HostError.
+    Raises: PreconditionError (foreign content, another mount), HostError.
     """
     if mount.is_mount(staging):
         if not block_device.is_mounted(path, staging):
@@ -215,7 +215,7 @@ def _is_used(fd: int, record: VolumeRecord, *, is_copy: bool) -> bool:
 def _grow(path: str, name: str, shown: Path) -> int:
     """Grow the mounted file system of a device; the device's bytes. Idempotent. Blocking.
 
-    Raises PreconditionError where the kernel does not, HostError.
+    Raises: PreconditionError where the kernel does not, HostError.
     """
     with host_errors(f"cannot read {path}"), opened(path) as fd:
         size = device.size(fd)
@@ -228,7 +228,7 @@ def _grow(path: str, name: str, shown: Path) -> int:
 
 
 def _publish_block(path: str, target: Path, *, readonly: bool) -> None:
-    """Show a device at a pod's path. Idempotent. Blocking. Raises AlreadyExistsError, PreconditionError, HostError."""
+    """Show a device at a pod's path. Idempotent. Blocking. Raises: AlreadyExistsError, PreconditionError, HostError."""
     if not readonly:
         mounts.publish(Path(path), target, block=True, readonly=False)
     elif not block_device.is_published(path, target, readonly=True):

@@ -40,7 +40,7 @@ class GoneCapacity(Reconciler[str]):
         self._capacities.add_index(_BY_NODE, lambda capacity: (node_label_of(capacity),))
 
     async def reconcile(self, key: str) -> None:
-        """Remove an object whose node is deleted. Idempotent. Raises ApiError."""
+        """Remove an object whose node is deleted. Idempotent. Raises: ApiError."""
         capacity = self._capacities.get(key)
         if capacity is None or not self._is_left(capacity) or _is_among(self._nodes, capacity):
             return

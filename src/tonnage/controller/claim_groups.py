@@ -38,7 +38,7 @@ class ClaimGroupLabels(Reconciler[str]):
         self._classes = self.watch(informers.of(STORAGE_CLASSES), on_add(self._class_added))
 
     async def reconcile(self, key: str) -> None:
-        """Update one claim's annotation. Idempotent. Raises ApiError."""
+        """Update one claim's annotation. Idempotent. Raises: ApiError."""
         claim = self._claims.get(key)
         if claim is None or not self._is_of_interest(claim):
             return

@@ -31,7 +31,7 @@ OUR_DRIVERS = {names.DRIVER: names.TOPOLOGY_NODE}
 
 
 def parse_drivers(texts: Sequence[str]) -> dict[str, str]:
-    """Return driver or other provisioner -> topology key, of NAME=TOPOLOGY_KEY. Raises InvalidError."""
+    """Return driver or other provisioner -> topology key, of NAME=TOPOLOGY_KEY. Raises: InvalidError."""
     found = {}
     for text in texts:
         name, equals, key = text.partition("=")
@@ -57,7 +57,7 @@ class SigningConfig:
 
 
 def parse_certificate_issuers(texts: Sequence[str]) -> dict[str, SigningConfig]:
-    """Return the issuers by name. Raises InvalidError."""
+    """Return the issuers by name. Raises: InvalidError."""
     return dict(_signing(text) for text in texts)
 
 
@@ -82,7 +82,7 @@ def _signing(text: str) -> tuple[str, SigningConfig]:
 
 
 def parse_group_labels(texts: Sequence[str]) -> list[str]:
-    """Check keys of labels whose values are node groups. Raises InvalidError."""
+    """Check keys of labels whose values are node groups. Raises: InvalidError."""
     for text in texts:
         if not _is_group_label(text):
             raise InvalidError(f"--node-group-label {text[:80]!r}: want a label's key, as eks.amazonaws.com/nodegroup")
@@ -90,7 +90,7 @@ def parse_group_labels(texts: Sequence[str]) -> list[str]:
 
 
 def parse_templates(texts: Sequence[str]) -> list[NodeTemplate]:
-    """Return the template nodes, one for each group. Raises InvalidError."""
+    """Return the template nodes, one for each group. Raises: InvalidError."""
     found = [_template(text) for text in texts]
     groups = [template.group for template in found]
     if doubles := [group for number, group in enumerate(groups) if group in groups[:number]]:
@@ -101,7 +101,7 @@ def parse_templates(texts: Sequence[str]) -> list[NodeTemplate]:
 
 
 def parse_endpoints(texts: Sequence[str]) -> list[AttachEndpoint]:
-    """Return the endpoints of drivers whose volumes are attached. Raises InvalidError."""
+    """Return the endpoints of drivers whose volumes are attached. Raises: InvalidError."""
     return [AttachEndpoint(socket_path(text)) for text in dict.fromkeys(texts)]
 
 

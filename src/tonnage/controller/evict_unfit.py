@@ -117,7 +117,7 @@ class UnfitPods(Reconciler[str]):
     async def _count(self, pod: Pod, owner: OwnerReference, found: Event | None) -> None:
         """Increment the owner's count.
 
-        Raises: ApiConflict, ApiAlreadyExists if another replica was first.
+        Raises: ApiConflictError, ApiAlreadyExistsError if another replica was first.
         """
         now = self._clock.time()
         stale = found is None or self._since(found) >= FORGOTTEN
@@ -139,7 +139,8 @@ class UnfitPods(Reconciler[str]):
 async def evict(client: Client, pod: Pod) -> None:
     """Evict the pod that was read.
 
-    One that has changed meanwhile, as by its start, is not evicted. Raises: ApiConflict, ApiNotFound, ApiError.
+    One that has changed meanwhile, as by its start, is not evicted. Raises: ApiConflictError, ApiNotFoundError,
+    ApiError.
     """
     meta = pod.metadata
     preconditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}

@@ -51,7 +51,7 @@ class ClaimNodeLabels(Reconciler[LoopKey]):
     async def reconcile(self, key: LoopKey) -> None:
         """Repair one label. Idempotent.
 
-        Raises: ApiError; Precondition when somebody changes the label back.
+        Raises: ApiError; PreconditionError when somebody changes the label back.
         """
         if key.what == CLAIM:
             claim = self._claims.get(key.key)

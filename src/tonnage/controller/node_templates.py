@@ -85,7 +85,7 @@ class NodeTemplates(Reconciler[str]):
         await super().run()
 
     async def reconcile(self, group: str) -> float | None:
-        """Write the objects of one node group. Idempotent. Raises ApiError."""
+        """Write the objects of one node group. Idempotent. Raises: ApiError."""
         now = self._clock.monotonic()
         if (wait := self._looked.get(group, now - self._pace) + self._pace - now) > 0:
             return wait

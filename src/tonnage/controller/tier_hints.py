@@ -76,7 +76,7 @@ class TierNotices(Reconciler[str]):
         self._capacities = self.watch(informers.of(CAPACITIES), self._capacity_changed)
         # Claims and pods that begin or end to wait; pods wait when they were rejected, until they are placed.
         self._claims = self.watch(claims(informers), self._when(_is_waiting))
-        self._pods = self.watch(informers.of(PODS, fields=context.pod_fields), self._when(_is_refused))
+        self._pods = self.watch(informers.of(PODS, fields=context.pod_fields), self._when(_is_rejected))
         self._nodes.add_index(NODES_BY_TIER, tiers_of)
 
     async def reconcile(self, key: str) -> float | None:
@@ -116,7 +116,7 @@ class TierNotices(Reconciler[str]):
         A pod counts only after it was rejected.
         """
         for pod in self._pods:
-            if _is_refused(pod) and (sizes := self._asked_by(pod, tiered)):
+            if _is_rejected(pod) and (sizes := self._asked_by(pod, tiered)):
                 spec = pod.spec
                 affinity = spec.affinity.node_affinity if spec.affinity else None
                 yield _Need(sizes, msgspec.json.encode((spec.node_selector, affinity, spec.tolerations)), pod)
@@ -196,10 +196,10 @@ class TierNotices(Reconciler[str]):
         return self._soon() if obj.metadata.labels.get(names.TIER) == names.TIER_NOTICE else ()
 
 
-def _is_refused(pod: Pod) -> bool:
+def _is_rejected(pod: Pod) -> bool:
     """Return whether its scheduler found no node for it."""
-    refused = any(c.type == "PodScheduled" and c.reason == "Unschedulable" for c in pod.status.conditions)
-    return refused and not pod.spec.node_name and not pod.metadata.deleting
+    rejected = any(c.type == "PodScheduled" and c.reason == "Unschedulable" for c in pod.status.conditions)
+    return rejected and not pod.spec.node_name and not pod.metadata.deleting
 
 
 def _is_waiting(claim: PersistentVolumeClaim) -> bool:

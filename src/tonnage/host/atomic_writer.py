@@ -33,7 +33,7 @@ class Content:
 
 
 def check_path(path: str) -> str:
-    """A relative path that stays below its folder. Raises InvalidError."""
+    """A relative path that stays below its folder. Raises: InvalidError."""
     parts = path.split("/")
     encode(path, "path of a volume's file")
     if not path or path.startswith("/") or ".." in parts or "" in parts or parts[0].startswith(".."):
@@ -42,7 +42,7 @@ def check_path(path: str) -> str:
 
 
 def write(folder: str, files: Mapping[str, Content], *, uid: int = -1, gid: int = -1) -> None:
-    """Make path show exactly these files; it exists. gid: their group. Idempotent. Raises InvalidError, HostError."""
+    """Make path show exactly these files; it exists. gid: their group. Idempotent. Raises: InvalidError, HostError."""
     with host_errors(f"cannot write the files of {folder}"):
         if not _same(folder, files):
             stamp = tempfile.mkdtemp(prefix="..", dir=folder)
@@ -56,7 +56,7 @@ def write(folder: str, files: Mapping[str, Content], *, uid: int = -1, gid: int 
 
 
 def read(folder: str) -> dict[str, Content]:
-    """Return the files that are shown. Raises HostError."""
+    """Return the files that are shown. Raises: HostError."""
     there = {}
     base = f"{folder}/{DATA}/"
     with host_errors(f"cannot read the files of {folder}"):

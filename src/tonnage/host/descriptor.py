@@ -20,7 +20,7 @@ def closing(fd: int) -> Iterator[int]:
 def opened(
     path: str | bytes | os.PathLike[str], flags: int = os.O_RDONLY, *, dir_fd: int | None = None
 ) -> Iterator[int]:
-    """As os.open(), close-on-exec, and closed at the end. Raises OSError."""
+    """As os.open(), close-on-exec, and closed at the end. Raises: OSError."""
     fd = os.open(path, flags | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         yield fd

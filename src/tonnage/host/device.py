@@ -40,7 +40,7 @@ class Signature:
 
 
 def size(fd: int) -> int:
-    """Bytes of an open block device or file. Raises OSError."""
+    """Bytes of an open block device or file. Raises: OSError."""
     found = os.fstat(fd)
     if stat.S_ISBLK(found.st_mode):
         answer = fcntl.ioctl(fd, _BLKGETSIZE64, b"\0" * 8)
@@ -49,7 +49,7 @@ def size(fd: int) -> int:
 
 
 def find(path: str | os.PathLike[str], *, follow: bool = True) -> os.stat_result | None:
-    """os.stat() of path, None when nothing is there. Raises HostError for any other error."""
+    """os.stat() of path, None when nothing is there. Raises: HostError for any other error."""
     with host_errors(f"cannot look at {path}", advice="look at the kernel's log"), ignore_errno(*_NOTHING):
         return os.stat(path, follow_symlinks=follow)
     return None
@@ -63,12 +63,12 @@ def wait_for(path: Path) -> None:
 
 
 def is_pristine(fd: int) -> bool:
-    """Whether no byte was ever written to an open sparse or preallocated file. Raises OSError."""
+    """Whether no byte was ever written to an open sparse or preallocated file. Raises: OSError."""
     return not has_data(fd, 0)
 
 
 def has_data(fd: int, start: int) -> bool:
-    """Whether anything was written to an open sparse or preallocated file from an offset on. Raises OSError."""
+    """Whether anything was written to an open sparse or preallocated file from an offset on. Raises: OSError."""
     with ignore_errno(errno.ENXIO):
         os.lseek(fd, start, os.SEEK_DATA)
         return True
@@ -108,7 +108,7 @@ def _fstype(head: bytes) -> str:
 def probe(fd: int) -> Signature | None:
     """The file system, volume manager or partition table on an open device or file, None for none known.
 
-    Raises OSError.
+    Raises: OSError.
     """
     head = os.pread(fd, _HEAD, 0)
     if fstype := _fstype(head):
@@ -121,7 +121,7 @@ def probe(fd: int) -> Signature | None:
 
 
 def filesystem_length(fd: int) -> int:
-    """Bytes of the file system on its device, 0 where it is not ext4, xfs or btrfs. Raises OSError."""
+    """Bytes of the file system on its device, 0 where it is not ext4, xfs or btrfs. Raises: OSError."""
     head = os.pread(fd, _HEAD, 0)
     fstype = _fstype(head)
     if fstype == "xfs":
@@ -138,14 +138,14 @@ def filesystem_length(fd: int) -> int:
 
 
 def survives_power_cuts(fd: int) -> bool:
-    """Whether a device's file system is whole after a power cut: it has a log, or never overwrites. Raises OSError."""
+    """Whether a device's file system is whole after a power cut: it has a log, or never overwrites. Raises: OSError."""
     head = os.pread(fd, _HEAD, 0)
     fstype = _fstype(head)
     return bool(fstype) and (fstype != "ext4" or bool(struct.unpack_from("<I", head, _EXT4 + 0x5C)[0] & _EXT4_JOURNAL))
 
 
 def is_unused(fd: int) -> bool:
-    """Whether a file system was never mounted writable and holds no file except `lost+found`. Raises OSError."""
+    """Whether a file system was never mounted writable and holds no file except `lost+found`. Raises: OSError."""
     head = os.pread(fd, _HEAD, 0)
     fstype = _fstype(head)
     if fstype == "xfs":

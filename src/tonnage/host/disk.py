@@ -51,14 +51,14 @@ class Disk:
 
 
 def inspect(path: Path) -> Disk:
-    """Inspect a block device. Raises InvalidError when it is not one, HostError when wipefs cannot read it."""
+    """Inspect a block device. Raises: InvalidError when it is not one, HostError when wipefs cannot read it."""
     with host_errors(f"device {path}", error=InvalidError):
         node = path.resolve(strict=True)
         found = os.stat(node)
     if not path.is_absolute() or not stat.S_ISBLK(found.st_mode):
         raise InvalidError(f"{path} is not a block device: name one, as /dev/sdb or /dev/disk/by-id/...")
     users = tuple(users_of(node, found.st_rdev))
-    # What is in use is not looked into: it is refused already, and the kernel may refuse to open it.
+    # What is in use is not looked into: it is rejected already, and the kernel may reject to open it.
     return Disk(path, node, _size(found.st_rdev), users, () if users else _signatures(node))
 
 
@@ -68,7 +68,7 @@ def _size(number: int) -> int:
 
 
 def users_of(node: Path, number: int) -> Iterator[str]:
-    """Users of the device of that number, the most direct first; none if it is free. Raises OSError."""
+    """Users of the device of that number, the most direct first; none if it is free. Raises: OSError."""
     place = f"{os.major(number)}:{os.minor(number)}"
     described = Path("/sys/dev/block") / place
     known = set(os.listdir(described))
@@ -110,7 +110,7 @@ def _is_taken(node: Path) -> bool:
 def _locked(node: Path) -> Iterator[None]:
     """Take the lock that programs hold while they read or change a device (systemd's BLOCK_DEVICE_LOCKING).
 
-    Without it, two processes that inspect a device would each report the other as a user. Raises OSError, EBUSY when
+    Without it, two processes that inspect a device would each report the other as a user. Raises: OSError, EBUSY when
     the lock is not free within a second.
     """
     with opened(node) as fd:

@@ -20,7 +20,7 @@ _SIZE = 16 * 1024
 
 
 def _call(command: int, name: str, payload: bytes = b"") -> bytes:
-    """The kernel's response for a device. Raises OSError, ENXIO when there is none of that name."""
+    """The kernel's response for a device. Raises: OSError, ENXIO when there is none of that name."""
     head = _HEAD.pack(4, 0, 0, _SIZE, _HEAD.size, 0, 0, 0, 0, 0, 0, name.encode(), b"")
     buffer = bytearray((head + payload).ljust(_SIZE, b"\0"))
     with opened(CONTROL, os.O_RDWR) as fd:
@@ -29,7 +29,7 @@ def _call(command: int, name: str, payload: bytes = b"") -> bytes:
 
 
 def _ask(command: int, name: str) -> bytes | None:
-    """The kernel's response for a device, None when there is none of that name. Raises HostError."""
+    """The kernel's response for a device, None when there is none of that name. Raises: HostError."""
     with host_errors(f"cannot ask device-mapper about {name}"), ignore_errno(errno.ENXIO):
         return _call(command, name)
     return None
@@ -38,14 +38,14 @@ def _ask(command: int, name: str) -> bytes | None:
 def open_count(name: str) -> int:
     """Number of open references of a device (mounts in any namespace, processes, devices); 0 if it does not exist.
 
-    Raises HostError.
+    Raises: HostError.
     """
     answer = _ask(_DEV_STATUS, name)
     return _HEAD.unpack_from(answer)[6] if answer else 0
 
 
 def status(name: str) -> tuple[str, str] | None:
-    """Type and status line of a device's first target, None when there is no such device. Raises HostError."""
+    """Type and status line of a device's first target, None when there is no such device. Raises: HostError."""
     answer = _ask(_TABLE_STATUS, name)
     if answer is None or not _HEAD.unpack_from(answer)[5]:
         return None
@@ -69,7 +69,7 @@ class ThinPool:
 
 
 def thin_pool(name: str) -> ThinPool | None:
-    """The state of a thin pool, None when it is not active. A failed pool counts as full. Raises HostError.
+    """The state of a thin pool, None when it is not active. A failed pool counts as full. Raises: HostError.
 
     Documentation/admin-guide/device-mapper/thin-provisioning.rst
     """
@@ -85,7 +85,7 @@ def thin_pool(name: str) -> ThinPool | None:
 def thin_mapped(name: str) -> int:
     """Mapped sectors of a thin volume's device: 0 if it was never written.
 
-    Raises HostError, also where there is no such device or it has failed.
+    Raises: HostError, also where there is no such device or it has failed.
     """
     found = status(name)
     words = found[1].split() if found and found[0] == "thin" else []
@@ -97,7 +97,7 @@ def thin_mapped(name: str) -> int:
 def delete_thin(pool: str, number: int) -> bool:
     """Delete a thin device from an active thin pool by its number; return whether it existed.
 
-    Raises PreconditionError while it is active, HostError.
+    Raises: PreconditionError while it is active, HostError.
     """
     with host_errors(f"cannot remove device {number} of thin pool {pool}"), ignore_errno(errno.ENODATA):
         try:
@@ -111,13 +111,13 @@ def delete_thin(pool: str, number: int) -> bool:
 
 
 def set_transaction(pool: str, before: int, after: int) -> None:
-    """Set the transaction id of an active thin pool, if it is `before`. Raises HostError."""
+    """Set the transaction id of an active thin pool, if it is `before`. Raises: HostError."""
     with host_errors(f"thin pool {pool} does not take transaction {after}"):
         _send(pool, f"set_transaction_id {before} {after}")
 
 
 def _send(name: str, text: str) -> None:
-    """A message to a device's target. Raises OSError."""
+    """A message to a device's target. Raises: OSError."""
     _call(_TARGET_MESSAGE, name, _MESSAGE.pack(0) + text.encode() + b"\0")
 
 

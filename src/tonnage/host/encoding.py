@@ -12,8 +12,8 @@ from tonnage.base.errors import InvalidError
 def encode(text: str, what: str) -> bytes:
     """Encode one path, argument, option or value; surrogate escapes become the original bytes.
 
-    what: names the text in the message, which never shows the text itself: it may be a secret. Raises InvalidError for
-    NUL and for text that is not Unicode (lone surrogates).
+    what: names the text in the message, which never shows the text itself: it may be a secret. Raises: InvalidError for
+    NUL and for text that is not UnicodeError (lone surrogates).
     """
     try:
         data = text.encode("utf-8", "surrogateescape")

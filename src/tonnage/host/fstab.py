@@ -16,7 +16,7 @@ FSTAB = Path("/etc/fstab")
 def missing(path: Path, fstab: Path | None = None) -> str:
     """The unmounted mount point of fstab at or above a path, "" for none.
 
-    fstab: replaces /etc/fstab. Raises HostError when mounts cannot be read.
+    fstab: replaces /etc/fstab. Raises: HostError when mounts cannot be read.
     """
     real = Path(os.path.realpath(path))
     for point in _points(fstab or FSTAB):

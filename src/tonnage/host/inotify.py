@@ -39,7 +39,7 @@ class Inotify:
         self._fd = fd
 
     def add(self, path: str, mask: int) -> int:
-        """Watch path; watching it again changes the mask. Returns the watch's number. Raises OSError."""
+        """Watch path; watching it again changes the mask. Returns the watch's number. Raises: OSError."""
         watch = int(_libc.inotify_add_watch(self._fd, os.fsencode(path), mask))
         if watch < 0:
             number = ctypes.get_errno()

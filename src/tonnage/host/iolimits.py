@@ -52,7 +52,7 @@ class Cgroup:
     def limit(self, device: Device, *, iops: int = 0, bandwidth: int = 0) -> None:
         """Set limits for reads and writes each: operations and bytes per second, 0 for unlimited. Idempotent.
 
-        A cgroup that is gone has nothing to limit. Raises HostError.
+        A cgroup that is gone has nothing to limit. Raises: HostError.
         """
         if self.v2:
             most = f"riops={iops or 'max'} wiops={iops or 'max'} rbps={bandwidth or 'max'} wbps={bandwidth or 'max'}"
@@ -78,13 +78,13 @@ class Cgroup:
         return (path for path, _ in _walk(self.path, _DEEPEST))
 
     def add(self, pid: int) -> None:
-        """Add a process to the cgroup. Raises OSError."""
+        """Add a process to the cgroup. Raises: OSError."""
         if self.pids is not None and self.pids.is_dir():
             (self.pids / "cgroup.procs").write_text(str(pid))
         (self.path / "cgroup.procs").write_text(str(pid))
 
     def limit_processes(self, most: int) -> None:
-        """Let it have at most so many processes and threads. Idempotent. Raises OSError."""
+        """Let it have at most so many processes and threads. Idempotent. Raises: OSError."""
         if self.pids is None:
             for above in (self.path.parent.parent, self.path.parent):
                 _enable(above, "pids")
@@ -106,7 +106,7 @@ class Cgroups:
         self._parents: dict[Path, None] = {}
 
     def top(self) -> Cgroup:
-        """The root of the hierarchy that limits IO. Raises UnsupportedError where there is none."""
+        """The root of the hierarchy that limits IO. Raises: UnsupportedError where there is none."""
         for folder in (self.root, self.root / "unified"):
             with suppress(OSError):
                 if "io" in (folder / "cgroup.controllers").read_text().split():
@@ -119,7 +119,7 @@ class Cgroups:
         )
 
     def named(self, name: str) -> Cgroup:
-        """The cgroup of that name below the root, as `nomad.slice`. Raises UnsupportedError, PreconditionError."""
+        """The cgroup of that name below the root, as `nomad.slice`. Raises: UnsupportedError, PreconditionError."""
         top = self.top()
         path = top.path / name.strip("/")
         if ".." in name.split("/") or not path.is_dir():
@@ -127,7 +127,7 @@ class Cgroups:
         return Cgroup(path, top.v2)
 
     def pod(self, uid: str) -> Cgroup:
-        """The cgroup of a pod. Raises UnsupportedError, PreconditionError where it has none."""
+        """The cgroup of a pod. Raises: UnsupportedError, PreconditionError where it has none."""
         if not _UID.fullmatch(uid):
             raise PreconditionError(f"pod uid {uid[:64]!r} is none")
         top = self.top()
@@ -157,7 +157,7 @@ class Cgroups:
         return None
 
     def make_pod(self, uid: str) -> Cgroup:
-        """Make the cgroup of a pod of our own kubelet. Idempotent. Raises UnsupportedError, OSError."""
+        """Make the cgroup of a pod of our own kubelet. Idempotent. Raises: UnsupportedError, OSError."""
         group = self._ours(uid)
         for _ in range(_TRIES):
             with suppress(FileNotFoundError):  # remove_pod() takes the last pod's parent along
@@ -178,7 +178,7 @@ class Cgroups:
         return None
 
     def remove_pod(self, uid: str) -> None:
-        """Remove the cgroup of make_pod(); success without one. Raises OSError while processes are in it."""
+        """Remove the cgroup of make_pod(); success without one. Raises: OSError while processes are in it."""
         if (group := self.own_pod(uid)) is None:
             return
         for path in (group.path,) if group.pids is None else (group.pids, group.path):

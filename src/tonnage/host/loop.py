@@ -65,7 +65,7 @@ def device(index: int) -> str:
 def attach(fd: int, name: str, *, readonly: bool = False, autoclear: bool = True) -> LoopDevice:
     """Attach the open file fd, with direct I/O where its file system supports it. name: for people.
 
-    Raises HostError.
+    Raises: HostError.
     """
     flags = (_READ_ONLY if readonly else 0) | (_AUTOCLEAR if autoclear else 0)
     with host_errors(f"cannot attach {name} to a loop device"):
@@ -110,7 +110,7 @@ def _open(index: int) -> int:
 def detach(index: int) -> None:
     """Detach a device; one in use is freed when its last user closes it. Success when it is free.
 
-    Raises HostError.
+    Raises: HostError.
     """
     with (
         host_errors(f"cannot free {device(index)}"),
@@ -123,7 +123,7 @@ def detach(index: int) -> None:
 def set_capacity(index: int) -> None:
     """Update the device to the new size of its file. Success when it is free, as after the last umount.
 
-    Raises HostError.
+    Raises: HostError.
     """
     with (
         host_errors(f"cannot set the capacity of {device(index)}"),
@@ -136,7 +136,7 @@ def set_capacity(index: int) -> None:
 def backing(index: int) -> str | None:
     """The path of the file behind a device, None when it is free. A deleted file has its former path.
 
-    Raises HostError when that cannot be read.
+    Raises: HostError when that cannot be read.
     """
     return _backing(index).removesuffix(_DELETED) or None
 
@@ -156,7 +156,7 @@ def lies_in(index: int, folder: str | os.PathLike[str]) -> bool:
     """Whether the file behind a device is in that directory, or was until it was removed.
 
     The path alone does not prove it: another mount namespace (a container) may have a directory of the same path.
-    Raises HostError when that cannot be read.
+    Raises: HostError when that cannot be read.
     """
     path = _backing(index)
     is_deleted = path.endswith(_DELETED)
@@ -175,7 +175,7 @@ def identity(index: int) -> tuple[int, int] | None:
     """Device and inode number of the file behind a device, as in os.stat(); None when it is free.
 
     Unlike its path they have the same meaning in every mount namespace, also after that of the attaching process is
-    gone. Raises HostError when that cannot be read.
+    gone. Raises: HostError when that cannot be read.
     """
     if (info := _status(index)) is None:
         return None
@@ -184,7 +184,7 @@ def identity(index: int) -> tuple[int, int] | None:
 
 
 def _status(index: int) -> tuple[int, ...] | None:
-    """struct loop_info64 of a device, None when it is free. Raises HostError."""
+    """struct loop_info64 of a device, None when it is free. Raises: HostError."""
     with _identifying(index), ignore_errno(*_FREE), opened(device(index)) as fd:
         return _INFO.unpack(fcntl.ioctl(fd, _GET_STATUS, bytes(_INFO.size)))
     return None
@@ -196,7 +196,7 @@ def _has(index: int, flag: int) -> bool:
 
 
 def of_file(path: str | os.PathLike[str]) -> list[int]:
-    """The devices with the file at path behind them. Raises HostError when that cannot be read."""
+    """The devices with the file at path behind them. Raises: HostError when that cannot be read."""
     if (found := find(path, follow=False)) is None:
         return []
     return list(of_files({(found.st_dev, found.st_ino)}, os.path.dirname(path)))
@@ -205,7 +205,7 @@ def of_file(path: str | os.PathLike[str]) -> list[int]:
 def of_files(files: Collection[tuple[int, int]], folder: str | os.PathLike[str]) -> Iterator[int]:
     """The devices with one of these files (device and inode numbers) of a directory behind them.
 
-    Raises HostError when a device that names a file of that directory cannot be read. Failures of other devices are
+    Raises: HostError when a device that names a file of that directory cannot be read. Failures of other devices are
     ignored: a foreign file system whose disk is gone must not stop us.
     """
     for index, name in attached():
@@ -219,18 +219,18 @@ def of_files(files: Collection[tuple[int, int]], folder: str | os.PathLike[str])
 
 
 def backs(index: int, path: str | os.PathLike[str]) -> bool:
-    """Whether the file at path is behind a device. Raises HostError when that cannot be read."""
+    """Whether the file at path is behind a device. Raises: HostError when that cannot be read."""
     found = find(path, follow=False)
     return found is not None and identity(index) == (found.st_dev, found.st_ino)
 
 
 def is_autoclear(index: int) -> bool:
-    """Whether a device frees itself when its last user closes it. Raises HostError."""
+    """Whether a device frees itself when its last user closes it. Raises: HostError."""
     return _has(index, _AUTOCLEAR)
 
 
 def is_readonly(index: int) -> bool:
-    """Whether a device rejects writes; a free one does not. Raises HostError."""
+    """Whether a device rejects writes; a free one does not. Raises: HostError."""
     return _has(index, _READ_ONLY)
 
 

@@ -49,7 +49,7 @@ _gate = threading.BoundedSemaphore(AT_ONCE)
 
 
 def check_group(name: str) -> str:
-    """Return name if it is valid for a volume group. Raises InvalidError."""
+    """Return name if it is valid for a volume group. Raises: InvalidError."""
     if not _NAME.fullmatch(name) or len(mapper_name(name, "")) > 81 or name in (".", ".."):
         raise InvalidError(
             f"volume group {name[:40]!r}: want letters, digits, '+', '_', '.' or '-', at most 80 characters"
@@ -58,7 +58,7 @@ def check_group(name: str) -> str:
 
 
 def check_thin(name: str) -> str:
-    """Return name if it is valid for a thin pool. Raises InvalidError."""
+    """Return name if it is valid for a thin pool. Raises: InvalidError."""
     if not fits("", name) or len(name) > 60:
         raise InvalidError(f"thin pool {name[:40]!r}: want a name that LVM allows, at most 60 characters")
     return name
@@ -73,7 +73,7 @@ def fits(group: str, name: str) -> bool:
 def tag(*words: str, value: str) -> str:
     """A tag `word.word=value`; characters that LVM forbids in tags are written +XX.
 
-    Raises InvalidError when it is too long.
+    Raises: InvalidError when it is too long.
     """
     text = f"{'.'.join(_escape(word) for word in words)}={_escape(value)}"
     if len(text) > _MAX_TAG:
@@ -173,7 +173,7 @@ _FIELDS = {
 def read(name: str) -> VolumeGroup:
     """Read everything about a group, by one command.
 
-    Raises UnavailableError when there is none of that name, saying what to do, HostError.
+    Raises: UnavailableError when there is none of that name, saying what to do, HostError.
     """
     command = ["fullreport", "--reportformat", "json", "--units", "b", "--nosuffix", "--binary"]
     for report, fields in _FIELDS.items():
@@ -192,7 +192,7 @@ def read(name: str) -> VolumeGroup:
 def parse(text: str) -> VolumeGroup:
     """Parse a full report of one group.
 
-    Raises HostError when it is malformed or incomplete: a missing volume would be taken for a deleted one.
+    Raises: HostError when it is malformed or incomplete: a missing volume would be taken for a deleted one.
     """
     with _understanding("fullreport"):
         [report] = [r for r in msgspec.json.decode(text)["report"] if r.get("vg")]
@@ -266,8 +266,8 @@ def _percent(value: str) -> float:
 def lvm(*arguments: str, config: str = "", keep: int = 64 * 1024) -> str:
     """Run one lvm command, AT_ONCE of them at a time; return its output. config: additional settings.
 
-    Raises ExhaustedError, NotFoundError, PreconditionError (in use), UnavailableError (the group is not there) by lvm's
-    message, HostError.
+    Raises: ExhaustedError, NotFoundError, PreconditionError (in use), UnavailableError (the group is not there) by
+    lvm's message, HostError.
     """
     with _gate:
         return _run(arguments, config, keep)
@@ -276,7 +276,7 @@ def lvm(*arguments: str, config: str = "", keep: int = 64 * 1024) -> str:
 def lvm_alone(*arguments: str, keep: int = 64 * 1024) -> str:
     """Run one lvm command inside alone(), without LVM's locks and without the limit of concurrent commands.
 
-    Other commands may be waiting for this process. Raises what lvm() does.
+    Other commands may be waiting for this process. Raises: what lvm() does.
     """
     return _run((*arguments[:1], "--nolocking", *arguments[1:]), "", keep)
 
@@ -317,7 +317,7 @@ def meaning(arguments: Sequence[str], failure: CommandError) -> Exception:
 
 
 def extents_of(group: str, name: str) -> list[str]:
-    """The extents of a logical volume's content, as `DISK:FIRST-LAST`. Raises HostError."""
+    """The extents of a logical volume's content, as `DISK:FIRST-LAST`. Raises: HostError."""
     fields = "lv_name,seg_pe_ranges"
     text = lvm("lvs", "--all", "--segments", "--reportformat", "json", "-o", fields, group, keep=_KEEP)
     with _understanding("lvs"):
@@ -339,7 +339,7 @@ class ThinNumbers:
 
 
 def thin_numbers(group: str, pool: str) -> ThinNumbers:
-    """The numbers of a thin pool; call it inside alone(). Raises HostError."""
+    """The numbers of a thin pool; call it inside alone(). Raises: HostError."""
     fields = "lv_name,pool_lv,thin_id,transaction_id"
     text = lvm_alone("lvs", "--all", "--reportformat", "json", "-o", fields, group, keep=_KEEP)
     with _understanding("lvs"):
@@ -354,7 +354,7 @@ def alone(group: str) -> Iterator[None]:
     """Take LVM's own lock of a group: only --nolocking commands can change it meanwhile.
 
     As LVM does (lib/misc/lvm-flock.c): the lock's file is removed on release, so after taking it the file is checked
-    again. Raises HostError.
+    again. Raises: HostError.
     """
     path = f"{_LOCKS}/V_{group}"
     with host_errors(f"cannot take LVM's lock {path}"):
@@ -384,7 +384,7 @@ def mapper_name(group: str, name: str) -> str:
 
 
 def device(group: str, name: str) -> str | None:
-    """The node of an active logical volume, None when it is not active. Raises HostError.
+    """The node of an active logical volume, None when it is not active. Raises: HostError.
 
     It is /dev/mapper/NAME, or /dev/dm-N where the former is missing or shows something else.
     """
@@ -398,13 +398,13 @@ def device(group: str, name: str) -> str | None:
 
 
 def _mapped() -> list[str]:
-    """The kernel's names of all devices of device mapper. Raises HostError."""
+    """The kernel's names of all devices of device mapper. Raises: HostError."""
     with host_errors("cannot list block devices"):
         return [entry for entry in os.listdir("/sys/block") if entry.startswith("dm-")]
 
 
 def suspended(group: str) -> list[str]:
-    """The device-mapper names of a group's suspended devices, hidden ones too. Raises HostError."""
+    """The device-mapper names of a group's suspended devices, hidden ones too. Raises: HostError."""
     prefix, found = mapper_name(group, ""), []
     for folder in (f"/sys/block/{entry}" for entry in _mapped()):
         name = _kernel_name(folder)

@@ -65,7 +65,7 @@ class Mount:
 
 
 def mounts() -> Iterator[Mount]:
-    """All mounts of this process's mount namespace, in the kernel's order. Raises HostError."""
+    """All mounts of this process's mount namespace, in the kernel's order. Raises: HostError."""
     with host_errors("cannot read the table of mounts"):
         text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes())
     return parse(text)
@@ -93,7 +93,7 @@ def is_mount(path: str | os.PathLike[str]) -> bool:
     """Whether something is mounted exactly at path, bind mounts of the same file system included.
 
     False where nothing is. A symlink at the end is not followed. Also true where the file system that is mounted
-    answers with errors only. Raises HostError.
+    answers with errors only. Raises: HostError.
     """
     flags = _AT_SYMLINK_NOFOLLOW | _AT_NO_AUTOMOUNT | _AT_DONT_SYNC
     try:
@@ -110,7 +110,7 @@ def is_mount(path: str | os.PathLike[str]) -> bool:
 def at(path: str | os.PathLike[str]) -> Mount | None:
     """The topmost mount whose root is exactly at path, None for none. A symlink at the end is not followed.
 
-    By descriptors and the mount table alone, which know also a file system that has shut down. Raises HostError.
+    By descriptors and the mount table alone, which know also a file system that has shut down. Raises: HostError.
     """
     folder, name = os.path.split(os.fspath(path))
     with host_errors(f"cannot look at {path}"), ignore_errno(*_NOTHING):
@@ -123,7 +123,7 @@ def at(path: str | os.PathLike[str]) -> Mount | None:
 
 
 def mount_id(fd: int) -> int:
-    """The number of an open file's mount, as in mountinfo. Unlike statx(2), it asks no file system. Raises OSError."""
+    """The number of an open file's mount, as in mountinfo. Unlike statx(2), it asks no file system. Raises: OSError."""
     text = Path(f"/proc/self/fdinfo/{fd}").read_text()
     return int(next(line for line in text.splitlines() if line.startswith("mnt_id:")).partition(":")[2])
 
@@ -131,7 +131,7 @@ def mount_id(fd: int) -> int:
 def device_at(path: str | os.PathLike[str]) -> int:
     """The device number of the file system at path, as in os.stat(); also of a mount that answers with errors only.
 
-    0 where neither is known. Raises HostError.
+    0 where neither is known. Raises: HostError.
     """
     with suppress(OSError):
         return os.stat(path).st_dev
@@ -142,7 +142,7 @@ def device_at(path: str | os.PathLike[str]) -> int:
 def filesystem_options(path: str | os.PathLike[str]) -> frozenset[str]:
     """The options that a file system itself shows for the mount at path; none on Linux before 6.10.
 
-    Raises OSError where it does not answer.
+    Raises: OSError where it does not answer.
     """
     answer = libc.statx(_AT_FDCWD, os.fsencode(path), _AT_DONT_SYNC, _STATX_MNT_ID_UNIQUE)
     if not struct.unpack_from("=I", answer)[0] & _STATX_MNT_ID_UNIQUE:
@@ -161,7 +161,7 @@ def filesystem_options(path: str | os.PathLike[str]) -> frozenset[str]:
 
 @contextmanager
 def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open a mount point. Raises PreconditionError for a symlink in its path, HostError."""
+    """Open a mount point. Raises: PreconditionError for a symlink in its path, HostError."""
     with host_errors(f"cannot open {path}"):
         fd = nofollow.open_path(path)
     with closing(fd):
@@ -171,7 +171,7 @@ def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
 def mount(source: str, target: str | os.PathLike[str], fstype: str, options: Sequence[str] = ()) -> None:
     """Mount a file system. options: as after `mount -o`, one each.
 
-    Raises HostError with the kernel's message, PreconditionError when there is a symlink in target.
+    Raises: HostError with the kernel's message, PreconditionError when there is a symlink in target.
     """
     with _opened(target) as at:
         try:
@@ -194,8 +194,8 @@ def overlay(
 ) -> None:
     """Mount an overlay of open directories, the highest of lowers first; read-only without upper and work.
 
-    By mount(2): one string of all lowers, which descriptors hold below the page that the kernel takes. Raises HostError
-    (also for one lower without an upper), PreconditionError when there is a symlink in target.
+    By mount(2): one string of all lowers, which descriptors hold below the page that the kernel takes. Raises:
+    HostError (also for one lower without an upper), PreconditionError when there is a symlink in target.
     """
     parts = [f"lowerdir={':'.join(nofollow.by_fd(fd) for fd in lowers)}"]
     if upper is not None and work is not None:
@@ -205,14 +205,14 @@ def overlay(
 
 
 def visit(source: str, fstype: str, options: Sequence[str] = ()) -> None:
-    """Mount a file system detached and unmount it again, which replays its log. Raises HostError."""
+    """Mount a file system detached and unmount it again, which replays its log. Raises: HostError."""
     with unseen(source, fstype, options):
         pass
 
 
 @contextmanager
 def unseen(source: str, fstype: str, options: Sequence[str] = ()) -> Iterator[int]:
-    """A detached mount while the body runs, as a descriptor of its root. Raises HostError.
+    """A detached mount while the body runs, as a descriptor of its root. Raises: HostError.
 
     Other processes cannot see it. It ends with the last descriptor, also when this process is killed.
     """
@@ -223,7 +223,7 @@ def unseen(source: str, fstype: str, options: Sequence[str] = ()) -> Iterator[in
 
 
 def _new_tree(source: str, fstype: str, options: Sequence[str]) -> int:
-    """A detached mount; it ends with its descriptor. Raises OSError."""
+    """A detached mount; it ends with its descriptor. Raises: OSError."""
     context = libc.syscall(_FSOPEN, fstype.encode(), _CLOEXEC)
     try:
         _configure(context, _SET_STRING, "source", source)
@@ -276,7 +276,7 @@ def bind(
 ) -> None:
     """Bind-mount a directory or file; read-only from the start where the kernel is 5.12 or later.
 
-    options: of BIND_OPTIONS. private: what is mounted in one of the two is not mounted in the other. Raises HostError,
+    options: of BIND_OPTIONS. private: what is mounted in one of the two is not mounted in the other. Raises: HostError,
     PreconditionError when there is a symlink in target.
     """
     attrs = [option for option in (*options, *(("ro",) if readonly else ())) if option in _ATTRS]
@@ -303,7 +303,7 @@ def clone(source: str | os.PathLike[str] | int, options: Sequence[str] = ()) -> 
     open file. options: of BIND_OPTIONS, for each mount of the copy. What is mounted in the copy is not mounted in the
     original; what is unmounted in a shared original is unmounted in the copy too, which so makes nothing busy.
 
-    Raises OSError, ENOSYS before Linux 5.12 (mount_setattr(2)).
+    Raises: OSError, ENOSYS before Linux 5.12 (mount_setattr(2)).
     """
     at, path = (source, b"") if isinstance(source, int) else (_AT_FDCWD, os.fsencode(source))
     tree = libc.syscall(_OPEN_TREE, at, path, _TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH | _AT_RECURSIVE)
@@ -316,12 +316,12 @@ def clone(source: str | os.PathLike[str] | int, options: Sequence[str] = ()) -> 
 
 
 def detached(source: str, fstype: str, options: Sequence[str] = ()) -> int:
-    """A new file system, mounted nowhere, as a descriptor of its root. As clone(). Raises OSError."""
+    """A new file system, mounted nowhere, as a descriptor of its root. As clone(). Raises: OSError."""
     return _new_tree(source, fstype, options)
 
 
 def attach(tree: int, at: int) -> None:
-    """Mount what clone() or detached() has made on an open file of this thread's mount namespace. Raises OSError.
+    """Mount what clone() or detached() has made on an open file of this thread's mount namespace. Raises: OSError.
 
     tree stays open, and is a descriptor of the mount's root.
     """
@@ -331,7 +331,7 @@ def attach(tree: int, at: int) -> None:
 def set_options(root: int, options: Sequence[str], *, propagation: int = 0, deep: bool = False) -> None:
     """Add options, of BIND_OPTIONS, to the mount whose root is open. deep: also to all below it.
 
-    propagation: a flag of mount(2), 0 for no change. Raises OSError, ENOSYS before Linux 5.12.
+    propagation: a flag of mount(2), 0 for no change. Raises: OSError, ENOSYS before Linux 5.12.
     """
     bits = 0
     for name in options:
@@ -382,8 +382,8 @@ def _by_fd(fd: int) -> bytes:
 def umount(target: str | os.PathLike[str], *, lazy: bool = False) -> bool:
     """Unmount the topmost mount at target; False when nothing is mounted there. Follows no symlink.
 
-    Never looks at what is mounted. Lazily at last, when the kernel refuses for another reason than that it is in use.
-    Raises PreconditionError while it is in use or when there is a symlink on the way to it, HostError.
+    Never looks at what is mounted. Lazily at last, when the kernel rejects for another reason than that it is in use.
+    Raises: PreconditionError while it is in use or when there is a symlink on the way to it, HostError.
     """
     with host_errors(f"cannot unmount {target}"), ignore_errno(*_NOTHING), nofollow.parent(target) as (at, _):
         return umount_in(at, target, lazy=lazy)

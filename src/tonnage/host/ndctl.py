@@ -93,7 +93,7 @@ class _Created(msgspec.Struct):
 
 
 def regions(base: Path = DEVICES) -> list[Region]:
-    """All regions of persistent memory, by number. Raises HostError."""
+    """All regions of persistent memory, by number. Raises: HostError."""
     names: list[str] = []
     with host_errors(f"cannot list persistent memory in {base}"), suppress(FileNotFoundError):
         names = [entry for entry in os.listdir(base) if _REGION.fullmatch(entry)]
@@ -122,7 +122,7 @@ def _region(base: Path, name: str) -> Region | None:
 
 
 def region(name: str, base: Path = DEVICES) -> Region:
-    """One region. Raises NotFoundError, HostError."""
+    """One region. Raises: NotFoundError, HostError."""
     found = _region(base, name) if _REGION.fullmatch(name) and (base / name).exists() else None
     if found is None:
         raise NotFoundError(f"there is no region {name[:40]} of persistent memory (ndctl list -R)")
@@ -130,13 +130,13 @@ def region(name: str, base: Path = DEVICES) -> Region:
 
 
 def namespaces(region: str, base: Path = DEVICES) -> list[PmemNamespace]:
-    """The namespaces of a region, without the kernel's idle one. Raises HostError."""
+    """The namespaces of a region, without the kernel's idle one. Raises: HostError."""
     found = [_namespace(base, region, name) for name in _names(region, base)]
     return [namespace for namespace in found if namespace.size]
 
 
 def find(region: str, uuid: UUID, base: Path = DEVICES) -> PmemNamespace | None:
-    """The namespace of that UUID in a region, None when there is none. Raises HostError."""
+    """The namespace of that UUID in a region, None when there is none. Raises: HostError."""
     for name in _names(region, base):
         if _uuid(base / region / name / "uuid") == uuid and (found := _namespace(base, region, name)).size:
             return found
@@ -219,7 +219,7 @@ class Ndctl:
     def create(self, region: str, *, mode: str, size: int, uuid: UUID, label: str) -> PmemNamespace:
         """Create a namespace of `size` raw bytes, a multiple of the region's alignment, and its device.
 
-        After a failure or a kill one with that UUID may be half made: destroy it. Raises ExhaustedError, HostError.
+        After a failure or a kill one with that UUID may be half made: destroy it. Raises: ExhaustedError, HostError.
         """
         words = ["create-namespace", "--region", region, "--mode", mode, "--size", str(size), "--uuid", str(uuid)]
         said = self._run(*words, "--name", label, *(["--sector-size", str(SECTOR)] if mode == "sector" else []))
@@ -235,7 +235,7 @@ class Ndctl:
     def destroy(self, namespace: str) -> None:
         """Destroy a namespace without overwriting its content. One that is gone is success.
 
-        Raises PreconditionError while its device is in use, HostError.
+        Raises: PreconditionError while its device is in use, HostError.
         """
         if (DEVICES / namespace).exists():
             self._run("destroy-namespace", "--force", namespace)
@@ -243,7 +243,7 @@ class Ndctl:
     def make_labels(self, region: str) -> None:
         """Initialize the labels of a region's DIMMs, which removes all namespaces.
 
-        Raises PreconditionError, HostError.
+        Raises: PreconditionError, HostError.
         """
         dimms = [_text(entry).partition(",")[0] for entry in sorted((DEVICES / region).glob("mapping[0-9]*"))]
         self._run("disable-region", region)
@@ -253,13 +253,13 @@ class Ndctl:
             self._run("enable-region", region)
 
     def ready(self, namespace: PmemNamespace) -> PmemNamespace:
-        """A namespace with its device, in its own mode. Idempotent. Raises PreconditionError, HostError."""
+        """A namespace with its device, in its own mode. Idempotent. Raises: PreconditionError, HostError."""
         if is_raw(namespace):
             return self.restore(namespace)
         return namespace if namespace.device else self.enable(namespace)
 
     def enable(self, namespace: PmemNamespace) -> PmemNamespace:
-        """Enable a namespace's device. Idempotent. Raises HostError."""
+        """Enable a namespace's device. Idempotent. Raises: HostError."""
         self._run("enable-namespace", namespace.name)
         found = _namespace(DEVICES, namespace.region, namespace.name)
         if found.uuid != namespace.uuid or not found.device:
@@ -267,18 +267,18 @@ class Ndctl:
         return found
 
     def rename(self, namespace: PmemNamespace, label: str) -> None:
-        """Change a namespace's label; its device is gone for a moment. Raises PreconditionError, HostError."""
+        """Change a namespace's label; its device is gone for a moment. Raises: PreconditionError, HostError."""
         self._switch(namespace, "alt_name", label)
 
     def show_raw(self, namespace: PmemNamespace) -> PmemNamespace:
         """Show all bytes of a namespace as a block device, in raw mode, until restore().
 
-        Raises PreconditionError, HostError.
+        Raises: PreconditionError, HostError.
         """
         return self._switch(namespace, "force_raw", "1")
 
     def restore(self, namespace: PmemNamespace) -> PmemNamespace:
-        """Leave raw mode. Idempotent. Raises PreconditionError, HostError."""
+        """Leave raw mode. Idempotent. Raises: PreconditionError, HostError."""
         return self._switch(namespace, "force_raw", "0")
 
     def _switch(self, namespace: PmemNamespace, attribute: str, value: str) -> PmemNamespace:

@@ -26,7 +26,7 @@ _ABSENT = (errno.ENOSYS, errno.EPERM)  # a sandbox returns the latter; then the 
 def open_path(path: str | os.PathLike[str], flags: int = os.O_PATH) -> int:
     """Open an absolute path. flags: as for os.open(), nothing is created.
 
-    Raises PreconditionError for a symlink anywhere in it, OSError.
+    Raises: PreconditionError for a symlink anywhere in it, OSError.
     """
     flags |= os.O_CLOEXEC
     try:
@@ -57,7 +57,7 @@ def _openat2(at: int, path: bytes, flags: int, resolve: int) -> int:
 def open_beneath(root: int, path: bytes, flags: int = os.O_PATH) -> int:
     """Open a relative path that stays beneath an open directory and has no symlink.
 
-    flags: as for os.open(), nothing is created. Raises OSError: ELOOP or ENOTDIR for a symlink, EXDEV for `..`.
+    flags: as for os.open(), nothing is created. Raises: OSError: ELOOP or ENOTDIR for a symlink, EXDEV for `..`.
     """
     try:
         return _openat2(root, path, flags, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
@@ -83,7 +83,7 @@ def open_beneath(root: int, path: bytes, flags: int = os.O_PATH) -> int:
 def open_inside(root: int, path: str) -> int:
     """Open a relative path with O_PATH; its symlinks are followed, but may not lead out of an open directory.
 
-    Raises OSError: EXDEV for one that does, ENOSYS on Linux before 5.6.
+    Raises: OSError: EXDEV for one that does, ENOSYS on Linux before 5.6.
     """
     return _openat2(root, os.fsencode(path or "."), os.O_PATH, _BENEATH | _NO_MAGICLINKS)
 
@@ -91,7 +91,7 @@ def open_inside(root: int, path: str) -> int:
 def open_in_root(root: int, path: str, flags: int = os.O_PATH) -> int:
     """Open a path as a process would whose root is an open directory: symlinks are followed, but stay inside.
 
-    Raises OSError, ENOSYS on Linux before 5.6.
+    Raises: OSError, ENOSYS on Linux before 5.6.
     """
     return _openat2(root, os.fsencode(path), flags, _IN_ROOT | _NO_MAGICLINKS)
 
@@ -136,7 +136,7 @@ def opened(path: str | os.PathLike[str], flags: int = os.O_PATH) -> AbstractCont
 def parent(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     """Open the directory that holds path; yield it and path's name, for calls that take `dir_fd`.
 
-    Raises PreconditionError for a symlink on the way (path itself may be one), OSError.
+    Raises: PreconditionError for a symlink on the way (path itself may be one), OSError.
     """
     folder, name = os.path.split(os.fspath(path))
     with opened(folder, os.O_PATH | os.O_DIRECTORY) as at:

@@ -28,7 +28,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def clear(fd: int) -> None:
     """Clear the flags of an open file or directory, and of the subvolume that contains it.
 
-    Does nothing where there are no such flags. Raises OSError.
+    Does nothing where there are no such flags. Raises: OSError.
     """
     if _is_btrfs(fd):
         _make_writable(fd)
@@ -41,7 +41,7 @@ def clear(fd: int) -> None:
 def clear_entry(name: str, at: int) -> None:
     """Clear the flags of an entry of an open directory; only files and directories have flags.
 
-    Raises OSError.
+    Raises: OSError.
     """
     with suppress(FileNotFoundError):
         mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode

@@ -46,7 +46,7 @@ def run(
     keep: int = OUTPUT_LIMIT,
     stop: int | None = None,
 ) -> str:
-    """Run a program and return its output. timeout: seconds. Raises CommandError.
+    """Run a program and return its output. timeout: seconds. Raises: CommandError.
 
     pass_fds: descriptors that it inherits by number. environment: variables in addition to PATH, LC_ALL and TZ. keep:
     maximum bytes to return of each output stream. stop: a descriptor; the program is killed when it can be read.
@@ -97,7 +97,7 @@ def _finish(
 
 
 def _wait(process: subprocess.Popen[bytes], deadline: float) -> None:
-    """Wait until the program has ended, without the polling of Popen.wait(). Raises TimeoutExpired."""
+    """Wait until the program has ended, without the polling of Popen.wait(). Raises: TimeoutExpired."""
     if process.poll() is not None:
         return
     with suppress(OSError), closing(os.pidfd_open(process.pid)) as fd:  # OSError: Linux before 5.3

@@ -19,7 +19,7 @@ _OF_THREADS = frozenset({32, 33})
 
 
 def ignored(pid: int | str = "self") -> frozenset[int]:
-    """Return the numbers of the signals that a process ignores, without the C library's own. Raises OSError."""
+    """Return the numbers of the signals that a process ignores, without the C library's own. Raises: OSError."""
     with open(f"/proc/{pid}/status", "rb") as file:
         mask = next(int(line[7:], 16) for line in file if line.startswith(b"SigIgn:"))
     return frozenset(number + 1 for number in range(mask.bit_length()) if mask >> number & 1) - _OF_THREADS

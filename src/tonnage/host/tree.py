@@ -23,7 +23,7 @@ from tonnage.host.descriptor import closing, opened
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_EMPTY_PATH, _STATX_ATTR_MOUNT_ROOT = 0x1000, 0x2000
-_REFUSALS = (errno.EPERM, errno.EROFS)
+_REJECTIONS = (errno.EPERM, errno.EROFS)
 _MOST_FILES = 1000  # looked at for their cached pages: large files have most of them
 _DEEPEST = 64  # levels that are entered; deeper ones are moved up first
 
@@ -40,7 +40,7 @@ class _Level:
 def below(root: str | os.PathLike[str]) -> Iterator[tuple[str, int]]:
     """Everything below a directory, its content before the directory itself: names with their open parent.
 
-    Directories that vanish meanwhile are skipped. Raises OSError, ESTALE when a directory is moved meanwhile.
+    Directories that vanish meanwhile are skipped. Raises: OSError, ESTALE when a directory is moved meanwhile.
     """
     at = os.open(root, _FOLDER)
     try:
@@ -119,7 +119,7 @@ def _identity(fd: int) -> tuple[int, int]:
 def remove(path: str | os.PathLike[str], *, keep: str = "") -> None:
     """Remove a directory tree; success when it is not there. Idempotent.
 
-    keep: name of an entry to remove last, so an interrupted removal is still recognized. Raises OSError, EBUSY for a
+    keep: name of an entry to remove last, so an interrupted removal is still recognized. Raises: OSError, EBUSY for a
     mount in the tree, which then stays untouched.
     """
     try:
@@ -127,7 +127,7 @@ def remove(path: str | os.PathLike[str], *, keep: str = "") -> None:
     except FileNotFoundError:
         return
     with closing(top):
-        _refuse_mount(top, Path(path))
+        _reject_mount(top, Path(path))
         _empty_top(top, Path(path), keep)
         if keep:
             with suppress(FileNotFoundError):
@@ -139,13 +139,13 @@ def remove(path: str | os.PathLike[str], *, keep: str = "") -> None:
 def empty(path: str | os.PathLike[str]) -> None:
     """Remove all content of a directory, which may itself be a mount. Idempotent.
 
-    Raises OSError, EBUSY for a mount below it, of which nothing is touched.
+    Raises: OSError, EBUSY for a mount below it, of which nothing is touched.
     """
     with opened(path, _FOLDER) as top:
         _empty_top(top, Path(path), "")
 
 
-def _refuse_mount(fd: int, path: Path) -> None:
+def _reject_mount(fd: int, path: Path) -> None:
     attributes = struct.unpack_from("=Q", libc.statx(fd, b"", _AT_EMPTY_PATH, 0), 8)[0]
     if attributes & _STATX_ATTR_MOUNT_ROOT:
         raise OSError(errno.EBUSY, f"{path} is a mount")
@@ -180,12 +180,12 @@ def _empty(at: int, top: int, path: Path, depth: int, keep: str) -> None:
                         _lift(entry.name, at, top)
 
 
-def _insist(remove: Callable[..., None], name: str, at: int, *, refusals: tuple[int, ...] = (errno.EPERM,)) -> None:
-    """Remove an entry, clearing flags that its owner has set against that. Raises OSError."""
+def _insist(remove: Callable[..., None], name: str, at: int, *, rejections: tuple[int, ...] = (errno.EPERM,)) -> None:
+    """Remove an entry, clearing flags that its owner has set against that. Raises: OSError."""
     try:
         remove(name, dir_fd=at)
     except OSError as failure:
-        if failure.errno not in refusals:
+        if failure.errno not in rejections:
             raise
         obstacles.clear(at)
         obstacles.clear_entry(name, at)
@@ -195,7 +195,7 @@ def _insist(remove: Callable[..., None], name: str, at: int, *, refusals: tuple[
 def _remove_folder(name: str, at: int, top: int, path: Path, depth: int) -> None:
     with opened(name, _FOLDER, dir_fd=at) as fd:
         try:
-            _refuse_mount(fd, path)
+            _reject_mount(fd, path)
             _empty(fd, top, path, depth + 1, "")
         except OSError as failure:
             if failure.errno != errno.EROFS or not _is_subvolume(fd):
@@ -212,9 +212,9 @@ def _is_subvolume(fd: int) -> bool:
 def remove_subvolume(at: int, name: str) -> None:
     """Delete a btrfs subvolume with those inside it, also read-only or immutable ones.
 
-    at: the open directory that holds it, which is unchanged. Raises OSError, FileNotFoundError when it is not there.
+    at: the open directory that holds it, which is unchanged. Raises: OSError, FileNotFoundError when it is not there.
     """
-    with ignore_errno(errno.ENOTEMPTY, *_REFUSALS):
+    with ignore_errno(errno.ENOTEMPTY, *_REJECTIONS):
         btrfs.delete(at, name)
         return
     obstacles.clear_entry(name, at)
@@ -222,7 +222,7 @@ def remove_subvolume(at: int, name: str) -> None:
         for inner, folder in below(f"/proc/self/fd/{fd}/."):
             found = os.stat(inner, dir_fd=folder, follow_symlinks=False)
             if found.st_ino == btrfs.FIRST_INODE and stat.S_ISDIR(found.st_mode):
-                _insist(_delete, inner, folder, refusals=_REFUSALS)
+                _insist(_delete, inner, folder, rejections=_REJECTIONS)
     btrfs.delete(at, name)
 
 

@@ -22,7 +22,7 @@ _CHUNK = 1024  # entries between two questions whether to go on
 
 
 def disk_usage(root: str, *, limit: int, cancelled: Callable[[], bool] = lambda: False) -> int:
-    """Bytes of a directory tree, as du counts them; 0 if it does not exist. Raises OSError.
+    """Bytes of a directory tree, as du counts them; 0 if it does not exist. Raises: OSError.
 
     limit: bytes; counting stops above it. cancelled: polled now and then; True stops counting.
     """

@@ -140,7 +140,7 @@ class NodeDriver:
     async def start(self) -> None:
         """Open the pools, serve and register.
 
-        Raises: Unavailable, HostError, and as DriverEndpoint.start.
+        Raises: UnavailableError, HostError, and as DriverEndpoint.start.
         """
         for pool in self.pools:
             await pool.open()
@@ -386,7 +386,7 @@ class NodeAgent:
                 self._add(driver)
 
     async def _answer(self, csi: CsiClient) -> DriverInfo:
-        """What a driver says once it answers. Raises UnsupportedError for one that makes no volumes."""
+        """What a driver says once it answers. Raises: UnsupportedError for one that makes no volumes."""
         backoff = Backoff(initial=0.05, maximum=10.0)
         while True:
             try:

@@ -40,7 +40,7 @@ WORKERS = 16
 RETRY_START, RETRY_MAX = 1.0, 300.0
 SLOW = 1.0
 """Seconds after which the claim says that a change is in progress."""
-_REFUSED = "InvalidArgument"
+_REJECTED = "InvalidArgument"
 _CLASSES = attrgetter(
     "spec.volume_attributes_class_name",
     "status.current_volume_attributes_class_name",
@@ -56,16 +56,16 @@ _SHAPE = attrgetter(
 class _Memory:
     """What this process knows of a claim.
 
-    uid: of the claim. pending: class of a call whose outcome is not known. refused: uid of the class that was refused,
-    and when it is tried again. reported: the last failure that an Event reported. claim, volume: as last written; the
-    watch may be behind, and what is done would be done again.
+    uid: of the claim. pending: class of a call whose outcome is not known. rejected: uid of the class that was
+    rejected, and when it is tried again. reported: the last failure that an Event reported. claim, volume: as last
+    written; the watch may be behind, and what is done would be done again.
     """
 
     uid: str = ""
     claim: PersistentVolumeClaim | None = None
     volume: PersistentVolume | None = None
     pending: str = ""
-    refused: tuple[str, float] = ("", 0.0)
+    rejected: tuple[str, float] = ("", 0.0)
     reported: str = ""
 
 
@@ -134,13 +134,13 @@ class AttributesModifier(Reconciler[str]):
         match change_of.step(await self._facts(claim, volume, driver, memory)):
             case change_of.Cancel():
                 await self._cancel(claim, memory)
-            case change_of.Miss(name):
+            case change_of.ClassMissing(name):
                 await self._miss(claim, name, memory)
                 return RETRY_MAX
-            case change_of.Refuse(name, why):
-                await self._refuse(claim, name, why, memory)
+            case change_of.RejectChange(name, why):
+                await self._reject(claim, name, why, memory)
                 return RETRY_MAX
-            case change_of.Assert(attributes):
+            case change_of.ReapplyClass(attributes):
                 return await self._assert(_Change(claim, volume, driver, attributes, memory))
             case change_of.Modify(attributes, is_recorded):
                 return await self._modify(_Change(claim, volume, driver, attributes, memory), is_recorded=is_recorded)
@@ -162,16 +162,16 @@ class AttributesModifier(Reconciler[str]):
 
     async def _cancel(self, claim: PersistentVolumeClaim, memory: _Memory) -> None:
         memory.claim = await change(self._node.client, CLAIMS, claim, change_of.cancelled, subresource="status")
-        memory.refused, memory.reported = ("", 0.0), ""
+        memory.rejected, memory.reported = ("", 0.0), ""
         self._node.events.normal(refer(CLAIMS, claim), "VolumeModifyCanceled", "Cancelled modify.")
 
     async def _miss(self, claim: PersistentVolumeClaim, name: str, memory: _Memory) -> None:
         await self._record(claim, PENDING, name)
         self._tell(claim, memory, self._node.attributes.missing_text(name))
 
-    async def _refuse(self, claim: PersistentVolumeClaim, name: str, why: str, memory: _Memory) -> None:
+    async def _reject(self, claim: PersistentVolumeClaim, name: str, why: str, memory: _Memory) -> None:
         text = f'Modifying volume to "{name}" failed. Waiting for retry.'
-        await self._record(claim, INFEASIBLE, name, text, error=(_REFUSED, why))
+        await self._record(claim, INFEASIBLE, name, text, error=(_REJECTED, why))
         self._tell(claim, memory, why)
 
     async def _assert(self, work: _Change) -> float | None:
@@ -189,7 +189,7 @@ class AttributesModifier(Reconciler[str]):
     async def _modify(self, work: _Change, *, is_recorded: bool) -> float | None:
         attributes, memory = work.attributes, work.memory
         now, name = self._node.clock.monotonic(), attributes.metadata.name
-        uid, until = memory.refused
+        uid, until = memory.rejected
         if uid == attributes.metadata.uid and now < until:
             return until - now
         secrets = await self._secrets(work.volume)
@@ -204,7 +204,7 @@ class AttributesModifier(Reconciler[str]):
         await self._write_claim(work.claim, name)
         # Not before: until both say so, only this memory knows what the volume has.
         self._doubted.discard(work.claim.metadata.uid)
-        memory.pending, memory.refused, memory.reported = "", ("", 0.0), ""
+        memory.pending, memory.rejected, memory.reported = "", ("", 0.0), ""
         text = f"{_about(work.claim, attributes)}: successful"
         self._node.events.normal(refer(CLAIMS, work.claim), "VolumeModifySuccessful", text)
         log.info("volume modified claim=%s class=%s", work.claim.key, name)
@@ -237,8 +237,8 @@ class AttributesModifier(Reconciler[str]):
         claim, memory, name = work.claim, work.memory, work.attributes.metadata.name
         if failure.infeasible:
             memory.pending = ""
-            memory.refused = work.attributes.metadata.uid, self._node.clock.monotonic() + RETRY_MAX
-            await self._refuse(claim, name, failure.message, memory)
+            memory.rejected = work.attributes.metadata.uid, self._node.clock.monotonic() + RETRY_MAX
+            await self._reject(claim, name, failure.message, memory)
             return RETRY_MAX
         # Exhausted is no answer that lasts: what is lacking may come.
         if failure.final and not failure.exhausted:

@@ -157,11 +157,11 @@ class Autogrow(Reconciler[str]):
             )
         except (ApiConflictError, ApiNotFoundError):
             return autogrow.SOONEST  # it has changed: look at it again
-        except ApiError as refusal:
-            if refusal.code not in (_FORBIDDEN, _INVALID):
+        except ApiError as rejection:
+            if rejection.code not in (_FORBIDDEN, _INVALID):
                 raise
-            text = f"claim {claim.key}: {free}, not raised to {from_bytes(wanted)}: {refusal}"
-            self._tell(claim, WARNING, "AutogrowFailed", text, key="refused")
+            text = f"claim {claim.key}: {free}, not raised to {from_bytes(wanted)}: {rejection}"
+            self._tell(claim, WARNING, "AutogrowFailed", text, key="rejected")
             return autogrow.LATEST
         self._inodes[claim.key] = use.inodes
         raised = f"request raised from {from_bytes(size)} to {from_bytes(wanted)}"

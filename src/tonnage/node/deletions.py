@@ -96,7 +96,7 @@ class Deletions:
         self._tell("snapshot" if members is None else "group", handle, driver, f"content {_of(content)} goes")
 
     async def delete_claim(self, claim: PersistentVolumeClaim, why: str) -> None:
-        """Delete a claim of which the volume was deleted unused. Raises ApiConflictError when it has changed."""
+        """Delete a claim of which the volume was deleted unused. Raises: ApiConflictError when it has changed."""
         await self._history.check()
         meta = claim.metadata
         await self._client.delete(
@@ -107,7 +107,7 @@ class Deletions:
     async def delete_persistent_volume(self, volume: PersistentVolume, why: str, *, unchanged: bool = False) -> None:
         """Delete a PersistentVolume: of a deleted volume, or one that no claim has. unchanged: only as it was read.
 
-        Raises ApiNotFoundError, ApiConflictError.
+        Raises: ApiNotFoundError, ApiConflictError.
         """
         meta = volume.metadata
         version = meta.resource_version if unchanged else ""

@@ -202,7 +202,7 @@ class VolumeGrowth(Reconciler[str]):
         return None
 
     async def _expand(self, volume: PersistentVolume, driver: DriverInfo, size: int) -> types.Expanded:
-        """Call the driver. Raises CsiError; ABORTED for an answer that is too small."""
+        """Call the driver. Raises: CsiError; ABORTED for an answer that is too small."""
         csi = volume.spec.csi
         assert csi is not None
         ref = csi.controller_expand_secret_ref

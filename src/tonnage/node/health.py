@@ -71,7 +71,7 @@ class VolumeHealth:
                     log.warning("volume health not known driver=%s error=%s", driver.name, failure)
 
     async def look(self, driver: DriverInfo) -> None:
-        """Look at a driver's volumes once. Idempotent. Raises: CsiError, Unavailable, ApiError."""
+        """Look at a driver's volumes once. Idempotent. Raises: CsiError, UnavailableError, ApiError."""
         if types.VOLUME_CONDITION not in driver.controller or not driver.lists_volumes:
             return
         found = await driver.client.list_conditions()

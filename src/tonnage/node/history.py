@@ -133,9 +133,9 @@ class ApiHistory:
         return True
 
     async def check(self) -> None:
-        """Raises PreconditionError where the API server's state is older than what this node has seen, or may be.
+        """Raises: PreconditionError where the API server's state is older than what this node has seen, or may be.
 
-        Reads the Node; callers that wait for the same read share it. Raises ApiError, UnavailableError.
+        Reads the Node; callers that wait for the same read share it. Raises: ApiError, UnavailableError.
         """
         asked = self._begun
         async with self._lock:
@@ -169,7 +169,7 @@ class ApiHistory:
         """Before a pod gets the volume of that id: mark it first, if it has another claim than it was made for.
 
         Else what the pod writes would be deleted in an older state that has its PersistentVolume Released. Idempotent.
-        Raises ApiError, UnavailableError; HostError where the file cannot be written.
+        Raises: ApiError, UnavailableError; HostError where the file cannot be written.
         """
         given = set(_given(await self._users(handle)))
         if not given:
@@ -185,7 +185,7 @@ class ApiHistory:
     async def _users(self, handle: str) -> Sequence[PersistentVolume]:
         """Return the PersistentVolumes that pods may have the volume by. A person may have given one any name.
 
-        They are read live: the watch may not show yet whom they were given to. Raises ApiError, UnavailableError.
+        They are read live: the watch may not show yet whom they were given to. Raises: ApiError, UnavailableError.
         """
         if names.flex_uid(handle):
             return ()  # it was made for one PersistentVolume, whatever claim that has
@@ -231,7 +231,7 @@ class ApiHistory:
         return seen is not None and (seen.node, seen.mark) == (node.metadata.uid, _mark(node))
 
     async def _judge(self, node: Node, seen: _Seen | None) -> None:
-        """Compare a Node with the file. Raises PreconditionError."""
+        """Compare a Node with the file. Raises: PreconditionError."""
         if seen is None or (not seen.stopped and _is_unmarked(node, seen)):
             if seen is not None and (why := await self._taken_back(seen)):
                 await self._stop(node, why)
@@ -248,7 +248,7 @@ class ApiHistory:
             await self._save(msgspec.structs.replace(seen, confirmed=True))
 
     async def _taken_back(self, seen: _Seen) -> str:
-        """Return which volume has not got the claim that the file says, "" for none. Raises ApiError."""
+        """Return which volume has not got the claim that the file says, "" for none. Raises: ApiError."""
         if not seen.given:
             return ""
         listed = await self._listed(seen.given)
@@ -386,7 +386,7 @@ def _advice(node: str, why: str) -> str:
 
 
 def _read(file: Path) -> _Seen | None:
-    """Read the file; a damaged one stops all deletions. Blocking. Raises HostError."""
+    """Read the file; a damaged one stops all deletions. Blocking. Raises: HostError."""
     with host_errors(f"cannot read {file}"):
         try:
             text = file.read_bytes()
@@ -402,7 +402,7 @@ def _read(file: Path) -> _Seen | None:
 
 
 def _write(file: Path, seen: _Seen) -> None:
-    """Write the file, durable. Blocking. Raises HostError."""
+    """Write the file, durable. Blocking. Raises: HostError."""
     with host_errors(f"cannot write {file}"):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = file.with_name(file.name + ".new")

@@ -159,8 +159,9 @@ class Sweep:
     async def sweep(self, driver: DriverInfo) -> Findings:
         """Sweep one driver once. Idempotent.
 
-        Raises: ApiError, Unavailable, CsiError of calls that are about all volumes; it then judges no more volumes. One
-        volume that the driver cannot delete now, as its disk hangs, stays until a later sweep, and stops no other.
+        Raises: ApiError, UnavailableError, CsiError of calls that are about all volumes; it then judges no more
+        volumes. One volume that the driver cannot delete now, as its disk hangs, stays until a later sweep, and stops
+        no other.
         """
         found = Findings()
         if not driver.lists_volumes:

@@ -79,7 +79,7 @@ class StandaloneDriver:
 
         One open pool is enough: later calls try the others again.
 
-        Raises: Unavailable, Invalid, Precondition, HostError.
+        Raises: UnavailableError, InvalidError, PreconditionError, HostError.
         """
         await self._openings.open()
         await self._endpoint.start()

@@ -47,7 +47,7 @@ class PoolChange:
 
         If it is not open, later calls try again.
 
-        Raises: Invalid and others for a pool that can never be opened as described.
+        Raises: InvalidError and others for a pool that can never be opened as described.
         """
         finding = await asyncio.to_thread(preflight.pool, wanted, self.config.roots)
         if finding.fault is not None and not preflight.may_come(finding):
@@ -67,7 +67,7 @@ class PoolChange:
 
         A new pool that was never open is removed without a check, since it has no volumes.
 
-        Raises: Precondition if the pool is not empty or cannot be read.
+        Raises: PreconditionError if the pool is not empty or cannot be read.
         """
         pool = self._pools[name]
         if name in self._never_open and self._openings.why(name):
@@ -107,7 +107,8 @@ class PoolChange:
     def rebound(self, wanted: PoolConfig) -> None:
         """Change a pool's limits. Blocking.
 
-        Raises: Unsupported where its kind fixes them at the start; Unavailable and Invalid as nodedisk.settle.
+        Raises: UnsupportedError where its kind fixes them at the start; UnavailableError and InvalidError as
+        nodedisk.settle.
         """
         settled = kubelet_disk.settle(wanted, self.config.roots)
         pool_config.make(settled)  # rejects what could not have been made

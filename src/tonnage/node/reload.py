@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 SETTLE = 0.3
 """Seconds from the first event of a change to its completion."""
 _EVENTS = inotify.CLOSE_WRITE | inotify.CREATE | inotify.MOVED_TO | inotify.ONLYDIR
-CHANGED, REFUSED = "ConfigurationChanged", "ConfigurationRefused"
+CHANGED, REJECTED = "ConfigurationChanged", "ConfigurationRefused"
 """Reasons of the Events."""
 _KEEP = "; put it back into the configuration, or delete what is in it first (tonnage volumes list)"
 
@@ -69,15 +69,15 @@ class Reconfigure:
         try:
             wanted = await asyncio.to_thread(read)
         except InvalidError as reason:
-            self._tell(WARNING, REFUSED, f"{reason}; everything stays as it was: correct the configuration")
+            self._tell(WARNING, REJECTED, f"{reason}; everything stays as it was: correct the configuration")
             return
         await self.apply(wanted)
 
     async def apply(self, wanted: NodeConfig) -> None:
         """Apply what a reload can change, report the rest. Idempotent."""
         found, change, address = diff.compare(self.config, wanted), self._driver.change, wanted.driver.metrics
-        for sentence in found.refused:
-            self._tell(WARNING, REFUSED, sentence)
+        for sentence in found.rejected:
+            self._tell(WARNING, REJECTED, sentence)
         if found.level:
             logs.set_level(wanted.log_level)
             self.config = replace(self.config, log_level=wanted.log_level)
@@ -87,8 +87,8 @@ class Reconfigure:
             text = f"pool {pool.name} is no longer served: it was empty; its path is unchanged"
             done.append(await self._try(change.remove(pool.name), text, f"pool {pool.name} is not removed", _KEEP))
         for pool in found.bounds:
-            text, refused = f"pool {pool.name} has new limits: {pool}", f"pool {pool.name} keeps its limits"
-            done.append(await self._try(asyncio.to_thread(change.rebound, pool), text, refused, f"; {diff.RESTART}"))
+            text, rejected = f"pool {pool.name} has new limits: {pool}", f"pool {pool.name} keeps its limits"
+            done.append(await self._try(asyncio.to_thread(change.rebound, pool), text, rejected, f"; {diff.RESTART}"))
         done += [await self._add(pool) for pool in found.added]
         if found.metrics:
             text = f"metrics and health are served at {address or 'no address any more'}"
@@ -98,12 +98,12 @@ class Reconfigure:
         if any(done):
             await self._after()
 
-    async def _try(self, change: Awaitable[None], done: str, refused: str, hint: str = "") -> bool:
+    async def _try(self, change: Awaitable[None], done: str, rejected: str, hint: str = "") -> bool:
         """Make a change and report the result; return whether it was made."""
         try:
             await change
         except TonnageError as failure:
-            self._tell(WARNING, REFUSED, f"{refused}: {failure}{hint}")
+            self._tell(WARNING, REJECTED, f"{rejected}: {failure}{hint}")
             return False
         self._tell(NORMAL, CHANGED, done)
         return True
@@ -112,7 +112,7 @@ class Reconfigure:
         try:
             why = await self._driver.change.add(pool)
         except TonnageError as failure:
-            self._tell(WARNING, REFUSED, f"pool {pool.name} is not added: {failure}")
+            self._tell(WARNING, REJECTED, f"pool {pool.name} is not added: {failure}")
             return False
         if why:
             self._tell(WARNING, CHANGED, f"pool {pool.name} is added, but not open yet: {why}; it is tried again")

@@ -59,7 +59,7 @@ class StartupTaint(Reconciler[str]):
     async def reconcile(self, name: str) -> float | None:
         """Remove the taint, or return seconds to wait. Idempotent.
 
-        Raises: ApiError (a taint that moved in the list is a conflict), Unavailable.
+        Raises: ApiError (a taint that moved in the list is a conflict), UnavailableError.
         """
         node = self._nodes.get(name)
         place = _place(node) if node is not None else None

@@ -84,7 +84,7 @@ class Publication(Reconciler[Key]):
     async def reconcile(self, key: Key) -> float | None:
         """Publish the free disks of a pool. Idempotent.
 
-        Raises: ApiError, CsiError, Unavailable.
+        Raises: ApiError, CsiError, UnavailableError.
         """
         driver = self._drivers.get(key[0])
         if driver is None:

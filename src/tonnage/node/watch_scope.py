@@ -48,7 +48,7 @@ class ClaimScope:
         self._renewed: tuple[str | None, float] = (None, 0.0)
         self._labeller = ""
         self._policy_changed: asyncio.Event | None = None
-        self._refused = False
+        self._rejected = False
         self._backoff = Backoff(initial=0.2, maximum=10.0)
 
     async def decide(self) -> None:
@@ -108,7 +108,7 @@ class ClaimScope:
     async def labeller(self) -> str:
         """Return who labels claims: "policy", "controller", or "" for none.
 
-        Raises: ApiError, Unavailable.
+        Raises: ApiError, UnavailableError.
         """
         if await self._has_policy():
             return "policy"
@@ -125,8 +125,8 @@ class ClaimScope:
             try:
                 await self._client.get(kind, names.SCOPE_POLICY)
             except ApiError as failure:
-                if failure.code == 403 and not self._refused:
-                    self._refused = True
+                if failure.code == 403 and not self._rejected:
+                    self._rejected = True
                     log.warning(
                         "the policy for labels may not be looked at node=%s error=%s", self._scope.node, failure
                     )

@@ -27,7 +27,7 @@ RUNNING_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 def _check_name(text: str) -> str:
-    """Return a scheduler's name. Raises InvalidError."""
+    """Return a scheduler's name. Raises: InvalidError."""
     if not names.is_dns_subdomain(text):
         raise InvalidError(f"--name {text[:80]!r}: want a DNS subdomain, as {names.SCHEDULER}")
     return text

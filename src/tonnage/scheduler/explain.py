@@ -14,7 +14,7 @@ from tonnage.kubernetes.api.pods import Pod
 from tonnage.kubernetes.api.policy import NEVER, PodDisruptionBudget
 from tonnage.scheduler.core.conditions import POD_SCHEDULED
 from tonnage.scheduler.core.cycle import NO_NODES, Cycle
-from tonnage.scheduler.framework.plugin import HELPED, CycleState, Refusal, SchedulingDecision, Stop
+from tonnage.scheduler.framework.plugin import HELPED, CycleState, Diagnosis, SchedulingDecision, Stop
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 from tonnage.scheduler.plugins.volume_binding import IMMEDIATE, IN_USE
@@ -79,7 +79,7 @@ def explain(
     box's), which rejects by name what it does not support; "" for any: these causes are not checked. pods: all pods,
     for nominated nodes. budgets: all PodDisruptionBudgets. faults: errors of the pod's claims, for which no node fits.
 
-    Raises: Invalid for a pod or claim that cannot be read.
+    Raises: InvalidError for a pod or claim that cannot be read.
     """
     if pod.spec.node_name or pod.terminated:
         return _of_placed(pod)
@@ -105,7 +105,7 @@ def explain(
         pod.metadata.namespace,
         pod.metadata.name,
         everywhere=[lack.text for lack in everywhere],
-        message=outcome.message if isinstance(outcome, Refusal) else "",
+        message=outcome.message if isinstance(outcome, Diagnosis) else "",
         condition=next(
             (c.message for c in pod.status.conditions if c.type == POD_SCHEDULED and c.status == "False"), ""
         ),
@@ -186,7 +186,7 @@ def hold_for_others(cycle: Cycle, pod: Pod, pods: Iterable[Pod]) -> list[Pod]:
 def tell(
     cycle: Cycle,
     ask: Ask,
-    outcome: SchedulingDecision | Refusal,
+    outcome: SchedulingDecision | Diagnosis,
     *,
     budgets: Iterable[PodDisruptionBudget] = (),
     held: Iterable[Pod] = (),
@@ -198,18 +198,18 @@ def tell(
     said = [f"capacity on {p.status.nominated_node_name} is reserved for pod {p.key}" for p in held]
     if node := ask.pod.status.nominated_node_name:
         said.append(f"capacity on {node} is reserved for this pod: it runs there once all of it is free")
-    elif isinstance(outcome, Refusal) and outcome.causes & HELPED:
+    elif isinstance(outcome, Diagnosis) and outcome.causes & HELPED:
         said.append(_preemption(cycle, ask, outcome, list(budgets)))
     return said
 
 
-def _preemption(cycle: Cycle, ask: Ask, refusal: Refusal, budgets: list[PodDisruptionBudget]) -> str:
+def _preemption(cycle: Cycle, ask: Ask, rejection: Diagnosis, budgets: list[PodDisruptionBudget]) -> str:
     own = priority(ask.pod)
     if not cycle.cluster.residents.below(own):
         return f"preemption would not help: no pod on a node has a lower priority than this one ({own})"
     if ask.pod.spec.preemption_policy == NEVER:
         return "preemption is not tried: the pod's preemptionPolicy is Never"
-    found = Preemption(cycle, lambda: budgets).find(ask, refusal)
+    found = Preemption(cycle, lambda: budgets).find(ask, rejection)
     if found is None:
         return f"preemption would not help: not without all pods of a priority below {own} either"
     keys = [victim.key for victim in found.victims]

@@ -31,7 +31,7 @@ from tonnage.scheduler.core.binding import RescheduledError, VolumeBinder, bind
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.conditions import ConditionWriter
 from tonnage.scheduler.core.cycle import Cycle
-from tonnage.scheduler.framework.plugin import HELPED, Refusal, SchedulingDecision
+from tonnage.scheduler.framework.plugin import HELPED, Diagnosis, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import ClusterEvent, QueuedPod, SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects, claim_key
@@ -212,8 +212,8 @@ class Scheduler:
                 log.exception("scheduling cycle failed pod=%s", entry.ask.pod.key)
             self._fail(entry, str(failure))
             return
-        if isinstance(outcome, Refusal):
-            self._refuse(entry, outcome)
+        if isinstance(outcome, Diagnosis):
+            self._reject(entry, outcome)
             return
         if entry.uid in self._conditions.reported:
             self._conditions.cancel(entry.uid)
@@ -225,27 +225,27 @@ class Scheduler:
         self._assumed.add(entry.uid)
         self._tasks.start(self._bind(entry, outcome), f"bind {entry.ask.pod.key}")
 
-    def _refuse(self, entry: QueuedPod, refusal: Refusal) -> None:
-        counts = not (self._post_filter(entry, refusal) or refusal.awaited)
-        self.queue.refuse(
-            entry, refusal.causes, self._clock.monotonic(),
-            needs=refusal.needs, counts=counts, alike=self._alike(entry, refusal),
+    def _reject(self, entry: QueuedPod, rejection: Diagnosis) -> None:
+        counts = not (self._post_filter(entry, rejection) or rejection.awaited)
+        self.queue.reject(
+            entry, rejection.causes, self._clock.monotonic(),
+            needs=rejection.needs, counts=counts, alike=self._alike(entry, rejection),
         )  # fmt: skip
-        after = _HOLD_SECONDS if refusal.awaited else _UNPUBLISHED_SECONDS if refusal.unpublished else 0.0
-        self._conditions.report(entry.ask.pod, conditions.UNSCHEDULABLE, refusal.message, after=after)
-        metrics.SCHEDULED.labels("awaited" if refusal.awaited else "unschedulable").inc()
+        after = _HOLD_SECONDS if rejection.awaited else _UNPUBLISHED_SECONDS if rejection.unpublished else 0.0
+        self._conditions.report(entry.ask.pod, conditions.UNSCHEDULABLE, rejection.message, after=after)
+        metrics.SCHEDULED.labels("awaited" if rejection.awaited else "unschedulable").inc()
 
-    def _alike(self, entry: QueuedPod, refusal: Refusal) -> Hashable:
+    def _alike(self, entry: QueuedPod, rejection: Diagnosis) -> Hashable:
         """Return what the pod has in common with those that are rejected alike. None where it may preempt others."""
-        return None if self._preemptor.may_preempt(entry.ask.pod) else refusal.alike(entry.priority)
+        return None if self._preemptor.may_preempt(entry.ask.pod) else rejection.alike(entry.priority)
 
-    def _post_filter(self, entry: QueuedPod, refusal: Refusal) -> bool:
+    def _post_filter(self, entry: QueuedPod, rejection: Diagnosis) -> bool:
         """Return whether victims or reserved capacity will help a rejected pod."""
-        if not refusal.causes & HELPED and entry.uid not in self._rejected:
+        if not rejection.causes & HELPED and entry.uid not in self._rejected:
             return False
         self._rejected.add(entry.uid)
         try:
-            return self._preemptor.post_filter(entry.ask, refusal)
+            return self._preemptor.post_filter(entry.ask, rejection)
         except Exception:
             log.exception("preemption failed pod=%s", entry.ask.pod.key)
             return False

@@ -21,7 +21,7 @@ def run(options: argparse.Namespace) -> int:
     """Stop the cluster. Idempotent; without --purge all data stays."""
     out = Output()
     data = DataFolder(options.data or default_folder())
-    settings = data.settings()  # refuses a folder that is not ours
+    settings = data.settings()  # rejects a folder that is not ours
     if not data.exists():
         if options.purge:
             out.line(f"nothing to remove: {no_cluster(data.path)}")

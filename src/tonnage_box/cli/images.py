@@ -121,7 +121,7 @@ def _check_root() -> None:
 
 
 def expand(path: Path) -> list[Path]:
-    """The archives and layouts of a folder; any other path is one itself. Raises InvalidError for an empty folder."""
+    """The archives and layouts of a folder; any other path is one itself. Raises: InvalidError for an empty folder."""
     if not path.is_dir() or (path / "oci-layout").exists() or (path / "manifest.json").exists():
         return [path]
     if is_store(path):

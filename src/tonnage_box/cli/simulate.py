@@ -178,7 +178,7 @@ _ROWS: tuple[tuple[str, Callable[[Result], str], Callable[[Result], float] | Non
     ("placed", lambda r: f"{r.placed} ({_share(r.placement_rate)})", lambda r: -r.placed),
     ("without a node at the end", lambda r: str(r.waiting), lambda r: r.waiting),
     ("decisions", lambda r: str(r.decisions), None),
-    ("  that found no node", lambda r: str(r.attempts_refused), lambda r: r.attempts_refused),
+    ("  that found no node", lambda r: str(r.attempts_rejected), lambda r: r.attempts_rejected),
     ("rescheduled by a node", lambda r: str(r.rescheduled), lambda r: r.rescheduled),
     ("queueing p50", lambda r: _seconds(r.queue_p50), lambda r: _rounded(r.queue_p50)),
     ("queueing p99", lambda r: _seconds(r.queue_p99), lambda r: _rounded(r.queue_p99)),

@@ -165,7 +165,7 @@ def _inline(options: argparse.Namespace, base: Settings) -> list[str]:
 
 
 def _load_images(data: DataFolder, settings: Settings) -> None:
-    """Load a folder of archives into the box's store, in a process that ends with that work. Raises HostError."""
+    """Load a folder of archives into the box's store, in a process that ends with that work. Raises: HostError."""
     if not settings.images or is_store(Path(settings.images)):
         return
     command = [sys.executable, "-m", "tonnage", "images", "load", settings.images, "--data", str(data.path)]

@@ -70,7 +70,7 @@ class AttachDetach(Reconciler[tuple[str, str]]):
         self.watch(pvs)
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
-        """Do the missing steps. Idempotent. Returns seconds until a detachment may be forced. Raises ApiError."""
+        """Do the missing steps. Idempotent. Returns seconds until a detachment may be forced. Raises: ApiError."""
         kind, name = key
         if kind == "node":
             await self._show(name)
@@ -138,7 +138,7 @@ class AttachDetach(Reconciler[tuple[str, str]]):
             if node in there:
                 self._tell(pv, there[node], pods)
             elif there and not is_shared:
-                self._refuse(pv.metadata.name, pods, [pod for other in there for pod in wanted.get(other, [])])
+                self._reject(pv.metadata.name, pods, [pod for other in there for pod in wanted.get(other, [])])
             else:
                 there[node] = await self._create(pv, node)
 
@@ -190,7 +190,7 @@ class AttachDetach(Reconciler[tuple[str, str]]):
             self._reported.clear()
         self._reported.add(mark)
 
-    def _refuse(self, volume: str, pods: Iterable[Pod], others: Sequence[Pod]) -> None:
+    def _reject(self, volume: str, pods: Iterable[Pod], others: Sequence[Pod]) -> None:
         """Events of pods whose volume is attached to another node."""
         for pod in pods:
             if (mark := (pod.metadata.uid, volume)) in self._reported:

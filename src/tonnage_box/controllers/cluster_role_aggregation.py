@@ -30,7 +30,7 @@ class ClusterRoleAggregator(Reconciler[str]):
         return [role.metadata.name for role in self._roles if role.aggregation_rule is not None]
 
     async def reconcile(self, name: str) -> None:
-        """Write the rules of one role if they differ. Idempotent. Raises ApiError."""
+        """Write the rules of one role if they differ. Idempotent. Raises: ApiError."""
         role = self._roles.get(name)
         if role is None or role.aggregation_rule is None or role.metadata.deleting:
             return

@@ -40,7 +40,7 @@ class EphemeralController(Reconciler[str]):
         self.watch(pods, _pod_added)
 
     async def reconcile(self, key: str) -> None:
-        """Create the claims that the pod lacks. Idempotent. Raises TonnageError: not all could be created."""
+        """Create the claims that the pod lacks. Idempotent. Raises: TonnageError: not all could be created."""
         pod = self._pods.get(key)
         if pod is None or pod.metadata.deleting:
             return

@@ -133,7 +133,7 @@ class GarbageCollector(Reconciler[str]):
                 self.watch(informer, self._watcher(informer))
 
     async def reconcile(self, uid: str) -> None:
-        """Process the object's owners or its own deletion. Idempotent. Raises ApiError."""
+        """Process the object's owners or its own deletion. Idempotent. Raises: ApiError."""
         found = self._owners.find(uid)
         if found is None:
             return

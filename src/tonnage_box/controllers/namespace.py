@@ -54,7 +54,7 @@ class NamespaceController(Reconciler[str]):
                 self.watch(informers.of(kind), self._content_gone)
 
     async def reconcile(self, name: str) -> float | None:
-        """Delete the remaining objects of the namespace, or finalize it. Idempotent. Raises ApiError."""
+        """Delete the remaining objects of the namespace, or finalize it. Idempotent. Raises: ApiError."""
         namespace = self._namespaces.get(name)
         if namespace is None or not namespace.metadata.deleting:
             return None
@@ -98,7 +98,7 @@ class NamespaceController(Reconciler[str]):
             await self._request("PUT", NAMESPACES.path("", name, "finalize"), whole)
 
     async def _request(self, method: str, path: str, body: dict[str, Any]) -> None:
-        """What only this controller asks for. Raises ApiError."""
+        """What only this controller asks for. Raises: ApiError."""
         answer = await self._client.transport.request(Request(method, path, body=msgspec.json.encode(body)))
         if answer.status >= 300:
             raise status_error(answer.body, answer.status)

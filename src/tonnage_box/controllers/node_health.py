@@ -40,7 +40,7 @@ class NodeHealth(Reconciler[str]):
         self.watch(leases, self._lease_changed)
 
     async def reconcile(self, name: str) -> float | None:
-        """Look at one node; returns the seconds until it may be silent for too long. Raises ApiError."""
+        """Look at one node; returns the seconds until it may be silent for too long. Raises: ApiError."""
         node, lease = self._nodes.get(name), self._leases.get(f"{NAMESPACE}/{name}")
         if node is None or lease is None:
             return None

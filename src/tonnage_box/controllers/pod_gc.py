@@ -40,7 +40,7 @@ class PodGarbageCollector(Reconciler[str]):
         self.watch(pods, self._pod_placed)
 
     async def reconcile(self, name: str) -> float | None:
-        """Delete the pods of a node that is gone for long enough. Idempotent. Raises ApiError."""
+        """Delete the pods of a node that is gone for long enough. Idempotent. Raises: ApiError."""
         if (node := self._nodes.get(name)) is not None and _is_off(node):
             for pod in list(self._pods.by(PODS_BY_NODE, name)):
                 if pod.metadata.deleting:

@@ -50,7 +50,10 @@ class ClaimProtection(Reconciler[str]):
         self.watch(pods, self._ended_use)
 
     async def reconcile(self, key: str) -> None:
-        """Remove the finalizer of a deleted, unused claim; restore a missing finalizer. Idempotent. Raises ApiError."""
+        """Remove the finalizer of a deleted, unused claim; restore a missing finalizer. Idempotent.
+
+        Raises: ApiError.
+        """
         claim = self._claims.get(key)
         if claim is None or not any(_claim_due(None, claim)):
             return
@@ -65,7 +68,7 @@ class ClaimProtection(Reconciler[str]):
         """Whether a pod that the cache does not know yet uses the claim.
 
         Only its owner can use an ephemeral claim (others that name it would find it being deleted, and the kubelet
-        refuses those): one GET. Any pod can use another claim: one LIST of the namespace, shared by all who ask.
+        rejects those): one GET. Any pod can use another claim: one LIST of the namespace, shared by all who ask.
         """
         meta = claim.metadata
         owner = next((o for o in meta.owner_references if o.controller and o.kind == "Pod"), None)
@@ -102,7 +105,7 @@ class VolumeProtection(Reconciler[str]):
         self.watch(informer, _volume_due)
 
     async def reconcile(self, name: str) -> None:
-        """Remove the finalizer of a deleted, unbound PV; restore a missing finalizer. Idempotent. Raises ApiError."""
+        """Remove the finalizer of a deleted, unbound PV; restore a missing finalizer. Idempotent. Raises: ApiError."""
         volume = self._volumes.get(name)
         if volume is None or not any(_volume_due(None, volume)):
             return
@@ -125,7 +128,7 @@ class AttributesClassProtection(Reconciler[str]):
         self.watch(made, self._volume_changed)
 
     async def reconcile(self, name: str) -> None:
-        """Remove the finalizer of a deleted, unused class; restore a missing one. Idempotent. Raises ApiError."""
+        """Remove the finalizer of a deleted, unused class; restore a missing one. Idempotent. Raises: ApiError."""
         found = self._classes.get(name)
         if found is None or not any(_class_due(None, found)):
             return
@@ -170,7 +173,7 @@ class _PodLists:
         self._last: dict[str, tuple[int, list[Pod]]] = {}  # how many had asked when it began, and what it found
 
     async def of(self, namespace: str) -> list[Pod]:
-        """All pods of the namespace, as they are at some time after the call. Raises ApiError, UnavailableError."""
+        """All pods of the namespace, as they are at some time after the call. Raises: ApiError, UnavailableError."""
         self._asked += 1
         mine = self._asked
         async with self._locks.hold(namespace):

@@ -37,7 +37,7 @@ class RootCertificatePublisher(Reconciler[str]):
         self.watch(maps, _map_changed)
 
     async def reconcile(self, name: str) -> None:
-        """Create or restore the ConfigMap of a namespace. Idempotent. Raises ApiError."""
+        """Create or restore the ConfigMap of a namespace. Idempotent. Raises: ApiError."""
         namespace, found = self._namespaces.get(name), self._maps.get(f"{name}/{names.ROOT_CA}")
         if namespace is None or namespace.metadata.deleting or (found is not None and found.data == self._data):
             return

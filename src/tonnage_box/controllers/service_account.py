@@ -27,7 +27,7 @@ class ServiceAccountController(Reconciler[str]):
         self.watch(accounts, _account_gone)
 
     async def reconcile(self, name: str) -> None:
-        """Create the account if the namespace lacks it. Idempotent. Raises ApiError."""
+        """Create the account if the namespace lacks it. Idempotent. Raises: ApiError."""
         namespace = self._namespaces.get(name)
         if namespace is None or namespace.metadata.deleting or self._accounts.get(f"{name}/{ACCOUNT}") is not None:
             return

@@ -32,7 +32,7 @@ def make_folder(path: str) -> bool:
 def remove_empty(path: str, *, after: str = "") -> None:
     """Remove an empty folder, a file or a symlink; never what is below. Idempotent.
 
-    after: what should have made that possible, for the message. Raises HostError (mounted, not empty).
+    after: what should have made that possible, for the message. Raises: HostError (mounted, not empty).
     """
     try:
         try:
@@ -48,7 +48,8 @@ def remove_empty(path: str, *, after: str = "") -> None:
 def remove_tree(folder: str) -> None:
     """Remove a folder with all in it, following no symlink. Idempotent.
 
-    Raises HostError, and PreconditionError when something is mounted below it: what belongs to others is never removed.
+    Raises: HostError, and PreconditionError when something is mounted below it: what belongs to others is never
+    removed.
     """
     try:
         tree.remove(folder)

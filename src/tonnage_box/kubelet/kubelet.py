@@ -121,7 +121,7 @@ class Kubelet:
         return made
 
     async def answer(self, path: str) -> tuple[str, bytes]:
-        """Content type and content of a path below nodes/proxy. Raises ApiError."""
+        """Content type and content of a path below nodes/proxy. Raises: ApiError."""
         from tonnage_box.kubelet.stats.kubelet_api import KubeletApi
 
         if self._api is None:

@@ -24,7 +24,7 @@ class NodeLease:
         self._client, self._clock, self._name = client, clock, node
 
     async def renew(self, node: Node) -> None:
-        """Renew the lease, or create it. Raises ApiError, UnavailableError."""
+        """Renew the lease, or create it. Raises: ApiError, UnavailableError."""
         now = rfc3339(self._clock.time(), micro=True)
         try:
             await self._client.patch(LEASES, self._name, {"spec": {"renewTime": now}}, NAMESPACE)

@@ -95,7 +95,7 @@ class NodeObject:
         self._is_reported = False  # an earlier process may have reported otherwise
 
     async def register(self) -> Node:
-        """Create or update the Node. Idempotent. Raises ApiError."""
+        """Create or update the Node. Idempotent. Raises: ApiError."""
         node = await find(self._client, NODES, self._name)
         if node is None:
             body = {"metadata": {"name": self._name, "labels": self._labels}, "spec": {}, "status": self._status(None)}
@@ -147,7 +147,7 @@ class NodeObject:
             return
         text = f"{free >> 20}Mi of {total >> 20}Mi are available on the disk of {self._root}"
         if has_pressure:
-            why = f"{text}: free space on it, or writes in volumes fail and new objects are refused"
+            why = f"{text}: free space on it, or writes in volumes fail and new objects are rejected"
             self._events.warning(refer(NODES, node), "NodeHasDiskPressure", why)
         else:
             self._events.normal(refer(NODES, node), "NodeHasNoDiskPressure", text)

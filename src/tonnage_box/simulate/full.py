@@ -22,7 +22,7 @@ from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
-from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
+from tonnage.scheduler.framework.plugin import Diagnosis, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.scheduler import Scheduler
 from tonnage_box import bootstrap
@@ -149,13 +149,13 @@ class FullSimulation:
         cycle.share, cycle.least = self._options.share, self._options.least
         decide, roll_back = cycle.decide, cycle.roll_back
 
-        def timed(ask: Ask, **more: Any) -> SchedulingDecision | Refusal:
+        def timed(ask: Ask, **more: Any) -> SchedulingDecision | Diagnosis:
             outcome = decide(ask, **more)
             self._loop.advance(self._delays["decide"])
-            refused = isinstance(outcome, Refusal)
-            if not (isinstance(outcome, Refusal) and outcome.awaited):  # its claims are not there yet
+            rejected = isinstance(outcome, Diagnosis)
+            if not (isinstance(outcome, Diagnosis) and outcome.awaited):  # its claims are not there yet
                 self.tally.decisions += 1
-                self.tally.refused += refused
+                self.tally.rejected += rejected
             return outcome
 
         def counted(ask: Ask, decision: SchedulingDecision) -> None:

@@ -22,7 +22,8 @@ _MARKS = 14  # on each line
 def check(file: Path) -> None:
     """Check the file before anything is simulated.
 
-    Raises: Invalid for a form that is not drawn or a folder that is not there, Unsupported without matplotlib.
+    Raises: InvalidError for a form that is not drawn or a folder that is not there, UnsupportedError without
+    matplotlib.
     """
     if file.suffix.lower() not in FORMS:
         raise InvalidError(f"--plot {file}: the name must end in {' or '.join(FORMS)}")
@@ -35,7 +36,7 @@ def check(file: Path) -> None:
 
 
 def draw(file: Path, title: str, runs: Mapping[str, Series]) -> None:
-    """Draw the runs (policy -> series) into a PNG or SVG. Raises as check(), HostError when it cannot be written."""
+    """Draw the runs (policy -> series) into a PNG or SVG. Raises: as check(), HostError when it cannot be written."""
     check(file)
     from matplotlib import rc_context
     from matplotlib.figure import Figure

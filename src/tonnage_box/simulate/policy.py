@@ -25,7 +25,7 @@ DEFAULT = ScoringStrategy.LEAST_ALLOCATED.value
 def policies(given: list[str]) -> list[Policy]:
     """The policies of these names (each may be several with commas), each once.
 
-    Raises InvalidError for an unknown one.
+    Raises: InvalidError for an unknown one.
     """
     wanted = dict.fromkeys(name for text in given for name in text.split(",")) or {DEFAULT: None}
     if unknown := [name for name in wanted if name not in POLICIES]:

@@ -132,7 +132,7 @@ class Simulation:
     # Running
 
     def run(self) -> Result:
-        """Play the trace. Raises ExhaustedError when a node's ledger gave away more than its pool had."""
+        """Play the trace. Raises: ExhaustedError when a node's ledger gave away more than its pool had."""
         with heap.settled():
             return self._play(self._until + duration(self._workload.settle))
 

@@ -24,7 +24,7 @@ class Tally:
     arrived: int = 0
     placed: int = 0
     decisions: int = 0
-    refused: int = 0
+    rejected: int = 0
     rescheduled: int = 0
     created: int = 0
     writes: MutableMapping[str, int] = field(default_factory=lambda: dict.fromkeys(WATCHERS, 0))
@@ -75,7 +75,7 @@ class Series:
 class Result:
     """Result of one policy. Shares are from 0 to 1, times in seconds of the trace.
 
-    attempts_refused: decisions that found no node; rescheduled: pods that a node's agent rescheduled; waiting: pods
+    attempts_rejected: decisions that found no node; rescheduled: pods that a node's agent rescheduled; waiting: pods
     without a
     node at the end; stranded: free storage on nodes that could take no pod of any stream, as a share of all storage;
     peak_allocation: most storage that volumes had at once, as a share of all; counted: whether writes and messages were
@@ -89,7 +89,7 @@ class Result:
     waiting: int
     placement_rate: float
     decisions: int
-    attempts_refused: int
+    attempts_rejected: int
     rescheduled: int
     volumes: int
     queue_p50: float
@@ -120,7 +120,7 @@ def conclude(policy: str, tally: Tally, *, total_bytes: int, messages: Mapping[s
         waiting=tally.arrived - tally.placed,
         placement_rate=tally.placed / pods,
         decisions=tally.decisions,
-        attempts_refused=tally.refused,
+        attempts_rejected=tally.rejected,
         rescheduled=tally.rescheduled,
         volumes=tally.created,
         queue_p50=_quantile(waits, 0.5),

@@ -47,7 +47,7 @@ async def informers(client: Client) -> AsyncIterator[Informers]:
 
 
 async def caught_up(client: Client, informers: Informers) -> None:
-    """Wait until the caches hold what the server holds. Raises TimeoutError."""
+    """Wait until the caches hold what the server holds. Raises: TimeoutError."""
     for informer in informers.all():
         await eventually(partial(_same, client, informer))
 

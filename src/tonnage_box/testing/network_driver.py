@@ -1,6 +1,6 @@
 """A CSI driver of network storage, for tests of attaching volumes: no topology, PUBLISH_UNPUBLISH_VOLUME.
 
-One storage serves all nodes. A volume is a folder, bind-mounted on nodes that it is attached to and refused elsewhere.
+One storage serves all nodes. A volume is a folder, bind-mounted on nodes that it is attached to and rejected elsewhere.
 As a program it serves one socket for each node: python -m tonnage_box.testing.network_driver STATE NODE=SOCKET...
 """
 
@@ -71,7 +71,7 @@ class NetworkStorage:
             (self.state / "volumes.tmp").rename(self.state / "volumes.json")
 
     def find(self, name: str) -> NetworkVolume:
-        """The volume of that id. Raises CsiError."""
+        """The volume of that id. Raises: CsiError."""
         if name not in self.volumes:
             raise CsiError(Code.NOT_FOUND, f"volume {name} does not exist")
         return self.volumes[name]

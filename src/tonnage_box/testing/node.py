@@ -73,7 +73,7 @@ class FakeNode:
             await self.client.patch(kinds.CLAIMS, claim, {"metadata": meta}, "default")
 
     async def claim(self, name: str) -> PersistentVolumeClaim:
-        """The claim now. Raises ApiNotFoundError."""
+        """The claim now. Raises: ApiNotFoundError."""
         return await self.client.get(kinds.CLAIMS, name, "default")
 
     async def phase(self, name: str) -> str:

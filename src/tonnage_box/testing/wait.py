@@ -35,7 +35,7 @@ async def eventually(question: Callable[[], Awaitable[T]], limit: float = LIMIT)
 
 
 async def wait_until_served(socket: Path, *, timeout: float) -> None:
-    """Wait until a server answers at socket. Raises CsiError UNAVAILABLE after `timeout` seconds."""
+    """Wait until a server answers at socket. Raises: CsiError UNAVAILABLE after `timeout` seconds."""
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout
     while True:

@@ -11,8 +11,8 @@ from tonnage.csi.errors import Code, CsiError
 
 
 @pytest.fixture
-def refused() -> Callable[..., Awaitable[CsiError]]:
-    """refused(call, code, *texts): await call, which must fail with code and a message that has all texts."""
+def rejected() -> Callable[..., Awaitable[CsiError]]:
+    """rejected(call, code, *texts): await call, which must fail with code and a message that has all texts."""
 
     async def check(call: Awaitable[Any], code: Code, *texts: str) -> CsiError:
         with pytest.raises(CsiError) as raised:

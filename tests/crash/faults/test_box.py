@@ -246,7 +246,7 @@ def test_a_detached_start_outlives_who_reads_what_it_says(tmp_path: Path) -> Non
     assert "the cluster has ended" in ended.stdout
 
 
-def test_a_full_disk_refuses_writes_and_loses_nothing(make_cluster: Callable[..., Any], real_folder: Path) -> None:
+def test_a_full_disk_rejects_writes_and_loses_nothing(make_cluster: Callable[..., Any], real_folder: Path) -> None:
     """The data folder is on a small file system that is filled up."""
     small = real_folder / "small"
     small.mkdir()

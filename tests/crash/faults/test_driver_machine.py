@@ -390,7 +390,7 @@ class Machine(RuleBasedStateMachine):
             if not self._judge([call], [code], None):
                 return
             self.run(asyncio.sleep(0.1))
-        raise AssertionError(f"{call} is still refused: {self.said.get(call)}")
+        raise AssertionError(f"{call} is still rejected: {self.said.get(call)}")
 
     @rule(fault=st.none() | FAULTS)
     def restart(self, fault: Fault | None) -> None:

@@ -52,7 +52,7 @@ def has_pressure(node: Node) -> bool:
 
 
 def fill(folder: Path) -> int:
-    """Write until the disk refuses; how many bytes."""
+    """Write until the disk rejects; how many bytes."""
     written = 0
     for size in (MI, 4096):
         with suppress(OSError), open(folder / "fill", "ab", buffering=0) as file:

@@ -112,7 +112,7 @@ async def test_a_driver_with_a_thread_in_d_state_ends_and_the_next_one_serves(re
 
 
 async def test_every_call_gives_up_few_threads_are_stuck_and_the_other_pool_goes_on(
-    real_folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., Awaitable[CsiError]]
+    real_folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch, rejected: Callable[..., Awaitable[CsiError]]
 ) -> None:
     monkeypatch.setattr(probe, "PATIENCE", 1.0)
     monkeypatch.setattr(work, "SLOW", 0.5)
@@ -130,15 +130,15 @@ async def test_every_call_gives_up_few_threads_are_stuck_and_the_other_pool_goes
         with disk.hangs():
             for _ in range(3):  # as the kubelet and the agent repeat them
                 deleted = (
-                    refused(client.delete_volume(vid), Code.UNAVAILABLE, "does not answer") for vid in volumes[:2]
+                    rejected(client.delete_volume(vid), Code.UNAVAILABLE, "does not answer") for vid in volumes[:2]
                 )
                 staged = (
-                    refused(client.stage(vid, real_folder / vid[-2:], MOUNT), Code.UNAVAILABLE, "does not answer")
+                    rejected(client.stage(vid, real_folder / vid[-2:], MOUNT), Code.UNAVAILABLE, "does not answer")
                     for vid in volumes[2:4]
                 )
-                made = refused(create("new", "hung"), Code.RESOURCE_EXHAUSTED, "it cannot write")
+                made = rejected(create("new", "hung"), Code.RESOURCE_EXHAUSTED, "it cannot write")
                 both = client.create_group_snapshot("g", volumes[4:])
-                grouped = refused(both, Code.UNAVAILABLE, "does not answer")
+                grouped = rejected(both, Code.UNAVAILABLE, "does not answer")
                 await asyncio.gather(*deleted, *staged, made, grouped)
                 stuck = [one.name for one in threading.enumerate() if one.name.startswith("pool-hung")]
                 assert len(stuck) <= 7, stuck
@@ -179,7 +179,7 @@ async def test_a_static_pool_gives_up_on_one_disk_and_serves_the_others(
     disk: Disk,
     links: Path,
     monkeypatch: pytest.MonkeyPatch,
-    refused: Callable[..., Awaitable[CsiError]],
+    rejected: Callable[..., Awaitable[CsiError]],
 ) -> None:
     monkeypatch.setattr(probe, "PATIENCE", 1.0)
     monkeypatch.setattr(work, "SLOW", 0.5)
@@ -190,7 +190,7 @@ async def test_a_static_pool_gives_up_on_one_disk_and_serves_the_others(
         bad, good = [(await client.create_volume(name, size * MI, [ext4])).id for name, size in (("b", 32), ("g", 80))]
         with disk.hangs():
             for _ in range(3):
-                await refused(
+                await rejected(
                     client.stage(bad, real_folder / "b", ext4), Code.UNAVAILABLE, "/dev/loop", "has not answered"
                 )
                 stuck = [one.name for one in threading.enumerate() if one.name.startswith("pool-disks")]

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 
 MI = 1024**2
 MOUNT = VolumeCapability()
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 _SHUT_DOWN = 0x8004587D  # fs/ext4/ext4.h: EXT4_IOC_SHUTDOWN
 _MS_REMOUNT, _MS_RDONLY = 32, 1
 
@@ -188,16 +188,16 @@ async def _listed(client: FullCsiClient) -> set[str]:
     return {found.id for found in await client.list_volumes()}
 
 
-async def test_a_disk_that_dies_while_in_use(node: Node, client: FullCsiClient, refused: Refused) -> None:
+async def test_a_disk_that_dies_while_in_use(node: Node, client: FullCsiClient, rejected: Rejected) -> None:
     volume = (await node.create("v")).id
     assert await _listed(client) == {volume}
     node.disk.die()
     with suppress(OSError):
         os.sync()  # what the pool has not written yet must meet the error
 
-    failure = await refused(client.delete_volume(volume), Code.INTERNAL)
+    failure = await rejected(client.delete_volume(volume), Code.INTERNAL)
     assert failure.message
-    await refused(node.create("w"), Code.RESOURCE_EXHAUSTED, "it cannot write: ", "Input/output error")
+    await rejected(node.create("w"), Code.RESOURCE_EXHAUSTED, "it cannot write: ", "Input/output error")
     assert await node.gauge("tonnage_pool_up") == 0
     assert (await client.get_volume(volume))[1].abnormal
     assert await _listed(client) == {volume}, "a volume that could not be deleted is said to be gone"
@@ -205,14 +205,14 @@ async def test_a_disk_that_dies_while_in_use(node: Node, client: FullCsiClient, 
     await _serves(node)
 
 
-async def test_a_disk_that_is_dead_at_the_start_and_comes_back(node: Node, refused: Refused) -> None:
+async def test_a_disk_that_is_dead_at_the_start_and_comes_back(node: Node, rejected: Rejected) -> None:
     volume = (await node.create("v")).id
     await node.stop()
     node.disk.die()
     await node.start()
     async with node.client as client:
         for call in (client.delete_volume(volume), client.get_volume(volume), node.create("w")):
-            await refused(call, Code.UNAVAILABLE, "is not open", "Input/output error")
+            await rejected(call, Code.UNAVAILABLE, "is not open", "Input/output error")
         assert await _listed(client) == set()
         assert await node.gauge("tonnage_pool_up") == 0
         await _serves(node)
@@ -225,13 +225,13 @@ async def test_a_disk_that_is_dead_at_the_start_and_comes_back(node: Node, refus
         assert await _listed(client) == set()
 
 
-async def test_a_read_only_disk(node: Node, refused: Refused) -> None:
+async def test_a_read_only_disk(node: Node, rejected: Rejected) -> None:
     volume = (await node.create("v")).id
     if node.kind == "image":
         node.disk.set_readonly()  # of a btrfs image the disk is in use by it
         async with node.client as client:
-            await refused(client.delete_volume(volume), Code.INTERNAL, "Read-only file system")
-            await refused(node.create("w"), Code.RESOURCE_EXHAUSTED, "it cannot write: ", "Read-only file system")
+            await rejected(client.delete_volume(volume), Code.INTERNAL, "Read-only file system")
+            await rejected(node.create("w"), Code.RESOURCE_EXHAUSTED, "it cannot write: ", "Read-only file system")
             assert await _listed(client) == {volume}
             condition = (await client.get_volume(volume))[1]
             assert condition.abnormal
@@ -242,7 +242,7 @@ async def test_a_read_only_disk(node: Node, refused: Refused) -> None:
         node.disk.set_readonly()
     await node.start()
     async with node.client as client:
-        await refused(client.delete_volume(volume), Code.UNAVAILABLE, "Read-only file system")
+        await rejected(client.delete_volume(volume), Code.UNAVAILABLE, "Read-only file system")
         await _serves(node)
 
 
@@ -255,9 +255,9 @@ async def test_a_full_disk(node: Node, client: FullCsiClient) -> None:
     os.sync()
     _fill(node.disk.place / "hog")
 
-    # What takes no room goes on, what takes some is refused for that reason. A btrfs that cannot write to its own image
+    # What takes no room goes on, what takes some is rejected for that reason. A btrfs that cannot write to its own image
     # stops.
-    assert await _refusal(node) in ((Code.RESOURCE_EXHAUSTED,) if node.kind == "image" else (Code.INTERNAL,))
+    assert await _rejection(node) in ((Code.RESOURCE_EXHAUSTED,) if node.kind == "image" else (Code.INTERNAL,))
     assert (target / "precious").read_text() == "kept"
     assert (await client.volume_stats(volume, target)).total > 0
     await client.unpublish(volume, target)
@@ -279,8 +279,8 @@ async def test_a_full_disk(node: Node, client: FullCsiClient) -> None:
         assert not [entry for entry in os.listdir(node.pool) if not entry.startswith(".")]
 
 
-async def _refusal(node: Node) -> Code:
-    """How a volume is refused for which there is no room; small records may find theirs for long."""
+async def _rejection(node: Node) -> Code:
+    """How a volume is rejected for which there is no room; small records may find theirs for long."""
     for number in range(1000):
         try:
             await node.create(f"w{number}")
@@ -317,7 +317,7 @@ DAMAGE: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-async def test_damaged_records(node: Node, damage: str, refused: Refused) -> None:
+async def test_damaged_records(node: Node, damage: str, rejected: Rejected) -> None:
     volume, other = (await node.create("v")).id, (await node.create("x")).id
     record = _home(node) / "v.json"
     await node.stop()
@@ -330,9 +330,9 @@ async def test_damaged_records(node: Node, damage: str, refused: Refused) -> Non
         assert health.abnormal
         assert "damaged" in health.message
         assert not (await client.get_volume(other))[1].abnormal
-        await refused(client.delete_volume(volume), Code.INTERNAL, "damaged")
-        await refused(client.stage(volume, node.folder / "s", MOUNT), Code.INTERNAL, "damaged")
-        await refused(node.create("v"), Code.INTERNAL, "damaged")
+        await rejected(client.delete_volume(volume), Code.INTERNAL, "damaged")
+        await rejected(client.stage(volume, node.folder / "s", MOUNT), Code.INTERNAL, "damaged")
+        await rejected(node.create("v"), Code.INTERNAL, "damaged")
         assert await node.gauge("tonnage_pool_abnormal_volumes") == 1
         assert sorted(os.listdir(_home(node))) == content, "something of a damaged volume was touched"
         assert record.read_bytes() == DAMAGE[damage]
@@ -369,7 +369,7 @@ async def test_a_record_that_cannot_be_read_is_no_end_of_the_others(node: Node, 
 
 
 async def test_a_damaged_file_system_in_a_volume_is_never_made_anew(
-    node: Node, client: FullCsiClient, refused: Refused
+    node: Node, client: FullCsiClient, rejected: Rejected
 ) -> None:
     if node.kind == "btrfs":
         pytest.skip("its volumes have no file system of their own")
@@ -382,7 +382,7 @@ async def test_a_damaged_file_system_in_a_volume_is_never_made_anew(
     saved = _exchange(image, bytes(1024))
     before = image.stat().st_blocks
     for _ in range(2):
-        await refused(client.stage(volume, staging, MOUNT), Code.INTERNAL, "cannot mount ext4")
+        await rejected(client.stage(volume, staging, MOUNT), Code.INTERNAL, "cannot mount ext4")
     assert image.stat().st_blocks == before
     await _serves(node)
     _exchange(image, saved)
@@ -421,21 +421,21 @@ async def test_content_that_is_gone_or_cut_off_is_told(node: Node, client: FullC
         assert await _listed(again) == set()
 
 
-async def test_no_loop_device_is_left(node: Node, client: FullCsiClient, refused: Refused) -> None:
+async def test_no_loop_device_is_left(node: Node, client: FullCsiClient, rejected: Rejected) -> None:
     volume = (await node.create("v")).id
     staging = node.folder / "s"
     if node.kind == "btrfs":
         pytest.skip("its volumes need none")
     with FaultPoints().installed() as points:
         with points.failing(Fault("fcntl.ioctl", errno.ENOSPC, lasting=True)):
-            await refused(client.stage(volume, staging, MOUNT), Code.INTERNAL, "loop device")
+            await rejected(client.stage(volume, staging, MOUNT), Code.INTERNAL, "loop device")
         assert not [path for _, path in loop.attached() if path == str(node.pool / "v.img")]
         await client.stage(volume, staging, MOUNT)
     await client.unstage(volume, staging)
     await client.delete_volume(volume)
 
 
-async def test_a_pool_of_another_node_and_cluster(node: Node, refused: Refused) -> None:
+async def test_a_pool_of_another_node_and_cluster(node: Node, rejected: Rejected) -> None:
     claim = {"csi.storage.k8s.io/pvc/name": "theirs", "tonnage.dev/cluster": "another-cluster", "pool": "sick"}
     async with node.client as client:
         volume = (await client.create_volume("v", 32 * MI, [MOUNT], parameters=claim)).id
@@ -450,7 +450,7 @@ async def test_a_pool_of_another_node_and_cluster(node: Node, refused: Refused) 
             assert not (await client.get_volume(volume))[1].abnormal
         await node.start()  # both at once: the second one does without the pool
         async with node.client as client:
-            await refused(client.delete_volume(volume), Code.UNAVAILABLE, "in use by another process")
+            await rejected(client.delete_volume(volume), Code.UNAVAILABLE, "in use by another process")
             await _serves(node)
             await other.stop()
             await client.delete_volume(volume)
@@ -458,7 +458,7 @@ async def test_a_pool_of_another_node_and_cluster(node: Node, refused: Refused) 
         await other.stop()
 
 
-async def test_a_directory_with_other_files_is_not_taken(node: Node, refused: Refused) -> None:
+async def test_a_directory_with_other_files_is_not_taken(node: Node, rejected: Rejected) -> None:
     await node.stop()
     for entry in node.pool.iterdir():
         if entry.is_file():
@@ -466,7 +466,7 @@ async def test_a_directory_with_other_files_is_not_taken(node: Node, refused: Re
     (node.pool / "family.jpg").write_bytes(b"precious")
     await node.start()
     async with node.client as client:
-        await refused(node.create("v"), Code.UNAVAILABLE, "family.jpg")
+        await rejected(node.create("v"), Code.UNAVAILABLE, "family.jpg")
         await _serves(node)
         assert await _listed(client) == set()
     assert (node.pool / "family.jpg").read_bytes() == b"precious"

@@ -46,9 +46,9 @@ async def check(described: str, folder: Path, port: int, *, finishes: bool = Tru
     left = await pool.list()
     was_whole = bool(left) and left[0].owner[CONTENT].startswith("filled:")
     if left and not was_whole:
-        with pytest.raises(CsiError) as refused:
+        with pytest.raises(CsiError) as rejected:
             await client.stage("p/v", folder / "staging", VolumeCapability())
-        assert refused.value.code is Code.FAILED_PRECONDITION
+        assert rejected.value.code is Code.FAILED_PRECONDITION
     if finishes:
         if not was_whole:
             await make(driver, port, DIGEST)

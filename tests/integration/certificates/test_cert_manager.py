@@ -97,17 +97,17 @@ def test_five_replicas_have_five_certificates_of_the_requests_they_made_before(
 
 def test_a_denied_request_is_not_repeated(box: Cluster) -> None:
     body = yaml.safe_load(EXAMPLE)["spec"]["template"]["spec"]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "refused", "namespace": "denied"}, "spec": body}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "rejected", "namespace": "denied"}, "spec": body}
     with FakeIssuer(box) as issuer:
         reason = {"type": "Denied", "status": "True", "reason": "Policy", "message": "not in this namespace"}
         issuer.verdicts["denied"] = reason
         apply(box, pod)
         said = "issuer ca-issuer: denied: Policy: not in this namespace"
-        box.until("the refusal is an Event", lambda: said in messages(box, "denied"))
+        box.until("the rejection is an Event", lambda: said in messages(box, "denied"))
         repeated = "asking again after an hour"
         box.until("the kubelet calls again", lambda: repeated in messages(box, "denied"), seconds=120)
     assert len(requests(box, "denied")) == 1
-    box.kubectl("delete", "pod", "-n", "denied", "refused", "--wait=false")
+    box.kubectl("delete", "pod", "-n", "denied", "rejected", "--wait=false")
 
 
 def test_no_key_and_no_password_is_anywhere_but_in_the_volume(box: Cluster) -> None:

@@ -153,8 +153,8 @@ def test_a_pod_that_starts_before_its_certificate_gets_one_for_its_address(box: 
     box.kubectl("delete", "pod", "-n", NAMESPACE, "early")
 
 
-def test_a_refusal_is_an_event_and_the_pod_waits(box: Cluster) -> None:
-    apply(box, own("refused", dns_names="kubernetes.default.svc"))
+def test_a_rejection_is_an_event_and_the_pod_waits(box: Cluster) -> None:
+    apply(box, own("rejected", dns_names="kubernetes.default.svc"))
     for _ in range(600):
         shown = box.kubectl("get", "events", "-n", NAMESPACE, "-o", "jsonpath={.items[*].message}")
         if 'issuer internal: not allowed: dns "kubernetes.default.svc"' in shown:
@@ -162,8 +162,8 @@ def test_a_refusal_is_an_event_and_the_pod_waits(box: Cluster) -> None:
         time.sleep(0.1)
     else:
         pytest.fail(shown)
-    assert box.kubectl("get", "pod", "-n", NAMESPACE, "refused", "-o", "jsonpath={.status.phase}") == "Pending"
-    box.kubectl("delete", "pod", "-n", NAMESPACE, "refused")
+    assert box.kubectl("get", "pod", "-n", NAMESPACE, "rejected", "-o", "jsonpath={.status.phase}") == "Pending"
+    box.kubectl("delete", "pod", "-n", NAMESPACE, "rejected")
 
 
 def test_a_pod_gets_certificate_and_roots_without_a_csi_driver(box: Cluster) -> None:

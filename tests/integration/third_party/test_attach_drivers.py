@@ -35,7 +35,7 @@ volumeBindingMode: WaitForFirstConsumer
 
 @pytest.fixture
 def hostpath(make_cluster: Callable[..., Cluster], go_program: Callable[[str], Path]) -> Iterator[Cluster]:
-    """A box with csi-driver-host-path, which refuses to mount what is not attached."""
+    """A box with csi-driver-host-path, which rejects to mount what is not attached."""
     program = go_program(peer.HOSTPATH)
     box = make_cluster()
     socket = f"unix://{box.home}/csi.sock"

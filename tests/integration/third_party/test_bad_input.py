@@ -166,5 +166,5 @@ def test_an_inline_volume_that_is_too_large_for_every_node(world: Any) -> None:
     ("size", "text"),
     [("0", "must be greater than zero"), ("-1Gi", "must be greater than zero"), ("lots", "quantities must match")],
 )
-def test_a_size_that_is_none_is_refused_at_once(stage: Any, size: str, text: str) -> None:
+def test_a_size_that_is_none_is_rejected_at_once(stage: Any, size: str, text: str) -> None:
     assert text in create(stage, pod("app", v=claim_spec(size)), fails=True)

@@ -89,7 +89,7 @@ def test_a_chart_through_its_life(helm: Helm) -> None:
     helm.cluster.kubectl("delete", "pvc", "--all", "--timeout=300s")
 
 
-def test_server_side_apply_is_refused_with_what_to_do(cluster: Any, go_program: Callable[[str], Path]) -> None:
+def test_server_side_apply_is_rejected_with_what_to_do(cluster: Any, go_program: Callable[[str], Path]) -> None:
     helm = Helm(go_program("helm4"), cluster, ())
     said = helm.run("install", "other", *helm.chart(), "--server-side=true", fails=True)
     assert "--server-side=false" in said

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.real, pytest.mark.programs]
 
 @pytest.fixture(scope="module")
 def restarted(make_cluster: Callable[..., Any], go_program: Callable[[str], Path]) -> Any:
-    """A cluster that has forgotten the past of its watches, so that going back to it is refused."""
+    """A cluster that has forgotten the past of its watches, so that going back to it is rejected."""
     go_program("clientgo")  # first, as it may skip
     cluster = make_cluster("--pool", "fake", "--runtime", "none")
     cluster.up()

@@ -1,4 +1,4 @@
-"""The chart, rendered by helm itself: the same objects as `tonnage manifests` prints, and bad values are refused."""
+"""The chart, rendered by helm itself: the same objects as `tonnage manifests` prints, and bad values are rejected."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_comments_are_there_too(template: Template) -> None:
     assert "kind: Namespace" not in text
 
 
-REFUSED: dict[str, tuple[Values, str]] = {
+REJECTED: dict[str, tuple[Values, str]] = {
     "unknown key": ({"pool": []}, "pool"),
     "no pools": ({"pools": []}, "pools"),
     "unknown kind": ({"pools": [{"kind": "zfs", "path": "/x"}]}, "kind"),
@@ -264,22 +264,22 @@ REFUSED: dict[str, tuple[Values, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_bad_values_are_refused(name: str, template: Template) -> None:
-    values, named = REFUSED[name]
+@pytest.mark.parametrize("name", REJECTED)
+def test_bad_values_are_rejected(name: str, template: Template) -> None:
+    values, named = REJECTED[name]
     ended = template(values)
     assert ended.returncode != 0
     assert "don't meet the specifications of the schema" in ended.stderr
     assert named in ended.stderr
 
 
-def test_a_pool_that_holds_the_agents_own_folders_is_refused(template: Template) -> None:
+def test_a_pool_that_holds_the_agents_own_folders_is_rejected(template: Template) -> None:
     ended = template({"pools": [{"name": "x", "kind": "image", "path": "/run"}]})
     assert ended.returncode != 0
     assert "pool x: path /run: the agent's pod has another folder at /run/lock/lvm" in ended.stderr
 
 
-def test_old_cluster_is_refused(template: Template) -> None:
+def test_old_cluster_is_rejected(template: Template) -> None:
     ended = template({}, version="1.23.0")
     assert ended.returncode != 0
     assert "1.24" in ended.stderr

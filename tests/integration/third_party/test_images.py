@@ -108,8 +108,8 @@ def test_the_walk_through_of_the_image_populator(box: Any, tmp_path: Path) -> No
     box.kubectl("create", "-f", "-", stdin=POPULATED)
     box.kubectl("wait", "--for=condition=Ready", "pod/nginx", "--timeout=300s")
     assert box.kubectl("exec", "nginx", "--", "cat", "/usr/share/nginx/html/test") == "testing\n"
-    refused = box.kubectl("exec", "nginx", "--", "sh", "-c", ": > /usr/share/nginx/html/test", fails=True)
-    assert "Read-only file system" in refused
+    rejected = box.kubectl("exec", "nginx", "--", "sh", "-c", ": > /usr/share/nginx/html/test", fails=True)
+    assert "Read-only file system" in rejected
     box.kubectl("delete", "pod", "nginx", "--now", "--timeout=300s")
     _tonnage(box, "rm", "nginx:1.16-alpine", "kfox1111/misc:test")
 

@@ -176,22 +176,24 @@ def test_explain_and_discovery(cluster) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_bad_input_is_answered_as_kubernetes_does(cluster) -> None:  # type: ignore[no-untyped-def]
-    def refused(body: str) -> str:
+    def rejected(body: str) -> str:
         return str(cluster.kubectl("create", "-f", "-", stdin=body, fails=True))
 
     head = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: c}\nspec: "
     claim = "{accessModes: [ReadWriteOnce], resources: {requests: {storage: %s}}}"
-    assert 'unknown field "spec.acessModes"' in refused(head + "{acessModes: []}")
-    assert "must be greater than zero" in refused(head + claim % "0")
-    assert "must be greater than zero" in refused(head + claim % '"-1Gi"')
-    assert "quantit" in refused(head + claim % "lots")
+    assert 'unknown field "spec.acessModes"' in rejected(head + "{acessModes: []}")
+    assert "must be greater than zero" in rejected(head + claim % "0")
+    assert "must be greater than zero" in rejected(head + claim % '"-1Gi"')
+    assert "quantit" in rejected(head + claim % "lots")
     wide = head + "{accessModes: [ReadWriteEverywhere], resources: {requests: {storage: 1Gi}}}"
-    assert 'Unsupported value: "ReadWriteEverywhere"' in refused(wide)
+    assert 'Unsupported value: "ReadWriteEverywhere"' in rejected(wide)
     pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers: [{name: c, image: i}]\n  volumes:\n"
     template = "{volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}"
     both = f"{pod}  - {{name: v, ephemeral: {template}}}\n  - {{name: w, persistentVolumeClaim: {{claimName: p-v}}}}"
-    assert "must not reference a PVC that gets created for an ephemeral volume" in refused(both)
-    assert "Duplicate value" in refused(f"{pod}  - {{name: v, ephemeral: {template}}}\n  - {{name: v, emptyDir: {{}}}}")
+    assert "must not reference a PVC that gets created for an ephemeral volume" in rejected(both)
+    assert "Duplicate value" in rejected(
+        f"{pod}  - {{name: v, ephemeral: {template}}}\n  - {{name: v, emptyDir: {{}}}}"
+    )
 
 
 def test_a_claim_that_is_somebody_elses_holds_the_pod_back(cluster) -> None:  # type: ignore[no-untyped-def]
@@ -216,7 +218,7 @@ def test_quota_holds_for_claims_made_through_pods(cluster) -> None:  # type: ign
 
     cluster.kubectl("wait", "-n", "team-a", "--for=condition=Ready", "pod/one", "pod/two", "--timeout=300s")
     cluster.until(
-        "the third is refused its claim",
+        "the third is rejected its claim",
         lambda: (
             "exceeded quota: storage, requested: requests.storage=4Gi, used: requests.storage=8Gi, limited: requests.storage=8Gi"
             in cluster.kubectl("describe", "pod", "-n", "team-a", "three")

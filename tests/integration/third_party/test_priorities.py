@@ -74,8 +74,8 @@ def test_drain_asks_the_budget(cluster: Any) -> None:
     )
     node = next(iter(pods(cluster).values()))["spec"]["nodeName"]
 
-    refused = cluster.kubectl("drain", node, "--timeout=3s", fails=True)
-    assert "Cannot evict pod as it would violate the pod's disruption budget." in refused
+    rejected = cluster.kubectl("drain", node, "--timeout=3s", fails=True)
+    assert "Cannot evict pod as it would violate the pod's disruption budget." in rejected
     assert len(pods(cluster)) == 3
 
     cluster.kubectl("patch", "pdb", "web", "--type=merge", "-p", '{"spec": {"maxUnavailable": 1}}')

@@ -235,7 +235,7 @@ def test_a_growth_that_cannot_be_had_is_taken_back(stack: SidecarStack) -> None:
         return stack.cluster.get("pvc", "greedy")["status"]
 
     stack.cluster.until(
-        "it is refused",
+        "it is rejected",
         lambda: (status().get("allocatedResourceStatuses") or {}).get("storage") == "ControllerResizeInfeasible",
     )
     assert "ControllerResizeError" in [one["type"] for one in status()["conditions"]]
@@ -356,7 +356,7 @@ def test_a_killed_box_goes_on_with_its_sidecars(stack: SidecarStack) -> None:
     end(stack, "pod/second", "pvc/lasting")
 
 
-def test_no_sidecar_was_refused_anything(stack: SidecarStack) -> None:
+def test_no_sidecar_was_rejected_anything(stack: SidecarStack) -> None:
     for name, process in stack.processes.items():
         if name.startswith("csi-"):
             told = [line for line in process.text.splitlines() if "orbidden" in line or "Unauthorized" in line]

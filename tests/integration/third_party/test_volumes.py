@@ -61,8 +61,8 @@ def test_the_life_of_an_orphan(box: Any) -> None:
     assert (volume["id"], volume["claim"], volume["size"]) == (f"scratch/{name}", "default/kept", 1 << 30)
     assert _free(box) == [9 << 30, 10 << 30]
     assert _volumes(box, "orphans") == []
-    refused = _tonnage(box, "volumes", "purge", name, "--yes", code=3)
-    assert f"volume scratch/{name} has a PersistentVolume ({name}: delete its claim" in refused
+    rejected = _tonnage(box, "volumes", "purge", name, "--yes", code=3)
+    assert f"volume scratch/{name} has a PersistentVolume ({name}: delete its claim" in rejected
 
     box.kubectl("patch", "pv", name, "--type=merge", "-p", '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}')
     box.kubectl("delete", "pvc", "kept", "--timeout=300s")
@@ -97,8 +97,8 @@ def test_a_stopped_box_is_read_directly_and_nothing_of_it_is_purged(box: Any) ->
             key: value for key, value in before[0].items() if key != "topology"
         }
         assert _free(box) == [9 << 30, 10 << 30]
-        refused = _tonnage(box, "volumes", "purge", name, "--yes", code=3)
-        assert f"its cluster does not run: `tonnage up --data {box.data}`" in refused
+        rejected = _tonnage(box, "volumes", "purge", name, "--yes", code=3)
+        assert f"its cluster does not run: `tonnage up --data {box.data}`" in rejected
     finally:
         box.up()
     assert [found["id"] for found in _volumes(box)] == [f"scratch/{name}"]

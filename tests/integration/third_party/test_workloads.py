@@ -251,8 +251,8 @@ spec:
 def test_cronjob_runs_its_jobs(cluster: Any) -> None:
     cluster.kubectl("apply", "-f", "-", stdin=CRON)
     assert "unchanged" in cluster.kubectl("apply", "-f", "-", stdin=CRON)
-    refused = cluster.kubectl("apply", "-f", "-", stdin=CRON.replace("* * * * *", "now and then"), fails=True)
-    assert "spec.schedule" in refused
+    rejected = cluster.kubectl("apply", "-f", "-", stdin=CRON.replace("* * * * *", "now and then"), fails=True)
+    assert "spec.schedule" in rejected
     # Its minute has passed without a job: that one runs at once.
     missed = (datetime.now(UTC) - timedelta(minutes=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
     patch = json.dumps({"status": {"lastScheduleTime": missed}})

@@ -76,12 +76,12 @@ def test_the_environment_is_last(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"top_count": -1}, "topCount -1: want 0 or more"),
     ],
 )
-def test_a_wrong_value_is_refused_by_its_key(values: dict[str, object], message: str) -> None:
+def test_a_wrong_value_is_rejected_by_its_key(values: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidError, match=message):
         option.read(Sample, values)
 
 
-def test_a_wrong_choice_is_refused_by_its_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_choice_is_rejected_by_its_flag(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         _parsed("--mode", "three")
     assert "argument --mode: invalid choice: 'three'" in capsys.readouterr().err

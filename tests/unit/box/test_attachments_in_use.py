@@ -82,7 +82,7 @@ class _Node:
     attached: Attachments
     mounted: set[str] = field(default_factory=set)
     waits: int = 0
-    refused: int = 0
+    rejected: int = 0
 
     async def use(self, uid: str, seconds: float) -> None:
         """One pod: wait, mount, stay, unmount."""
@@ -91,7 +91,7 @@ class _Node:
             try:
                 await self.attached.wait(uid, "v", DRIVER, HANDLE)
             except (MountError, UnavailableError):
-                self.refused += 1
+                self.rejected += 1
                 await asyncio.sleep(SOON)
                 continue
             break

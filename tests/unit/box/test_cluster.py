@@ -155,16 +155,16 @@ async def test_an_object_that_cannot_be_read_does_not_stop_a_start(
         await second.stop()
 
 
-class Refusing:
-    """A transport whose lists of one resource are refused until told otherwise."""
+class Rejecting:
+    """A transport whose lists of one resource are rejected until told otherwise."""
 
-    refuses = True
+    rejects = True
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
 
     async def request(self, request: Request) -> Response:
-        if self.refuses and request.method == "GET" and request.path.endswith("/controllerrevisions"):
+        if self.rejects and request.method == "GET" and request.path.endswith("/controllerrevisions"):
             raise ApiError("the disk is on fire", code=500)
         return await self.inner.request(request)
 
@@ -179,14 +179,14 @@ async def test_a_start_that_waits_says_on_what(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     transport = ApiServer.transport
-    monkeypatch.setattr(ApiServer, "transport", lambda self, *more: Refusing(transport(self, *more)))
+    monkeypatch.setattr(ApiServer, "transport", lambda self, *more: Rejecting(transport(self, *more)))
     monkeypatch.setattr(cluster, "REPORT_WAITS_AFTER", 0.05)
     heard: list[str] = []
 
     def hear(what: str) -> None:
         heard.append(what)
         if "controllerrevisions" in what and "fire" in what:
-            monkeypatch.setattr(Refusing, "refuses", False)
+            monkeypatch.setattr(Rejecting, "rejects", False)
 
     made = box(tmp_path, waiting=hear)
     await made.start()

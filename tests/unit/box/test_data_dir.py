@@ -56,7 +56,7 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_unknown_format_and_broken_marker_are_refused(tmp_path: Path) -> None:
+def test_unknown_format_and_broken_marker_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "tonnage.json").write_text('{"format": 99, "settings": {}}')
     with pytest.raises(InvalidError, match="format 99"):
         DataFolder(tmp_path).settings()
@@ -173,7 +173,7 @@ def test_the_folder_of_short_sockets_goes_with_its_process_and_returns(tmp_path:
 
 
 @pytest.mark.parametrize("kind", ["link", "writable"])
-def test_a_folder_of_short_sockets_that_others_can_change_is_refused(
+def test_a_folder_of_short_sockets_that_others_can_change_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     data, theirs = DataFolder(tmp_path / ("x" * 120)), tmp_path / "theirs"

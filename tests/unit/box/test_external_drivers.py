@@ -41,6 +41,6 @@ def test_a_socket_and_its_node(text: str, nodes: list[str], expected: dict[str, 
         (["/" + "x" * 120], ONE, "Linux takes 107"),
     ],
 )
-def test_what_makes_no_sense_is_refused(texts: list[str], nodes: list[str], reason: str) -> None:
+def test_what_makes_no_sense_is_rejected(texts: list[str], nodes: list[str], reason: str) -> None:
     with pytest.raises(InvalidError, match=reason):
         external_sockets(texts, nodes)

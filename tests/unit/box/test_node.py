@@ -98,10 +98,10 @@ async def test_an_external_driver_is_deregistered_when_the_box_stops(tmp_path: P
 async def test_a_box_without_inotify_comes_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user has 128 instances, and a box may have 1000 nodes."""
 
-    def refuse() -> None:
+    def reject() -> None:
         raise OSError(errno.EMFILE, "inotify: Too many open files")
 
-    monkeypatch.setattr(plugins, "Inotify", refuse)
+    monkeypatch.setattr(plugins, "Inotify", reject)
     made = box(tmp_path)
     await made.start()
     try:
@@ -136,15 +136,15 @@ async def test_a_box_that_is_up_looks_no_more_at_what_its_nodes_lack(
         await made.stop()
 
 
-async def test_a_driver_that_the_kubelet_refuses_does_not_stop_a_start(
+async def test_a_driver_that_the_kubelet_rejects_does_not_stop_a_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As after `kubectl label node`: without the API server, nobody could take the label back."""
 
-    async def refuse(writer: NodeInfoWriter, driver: str, info: NodeInfo) -> None:
+    async def reject(writer: NodeInfoWriter, driver: str, info: NodeInfo) -> None:
         raise PreconditionError("detected topology value collision")
 
-    monkeypatch.setattr(NodeInfoWriter, "add", refuse)
+    monkeypatch.setattr(NodeInfoWriter, "add", reject)
     monkeypatch.setattr(node, "_READY_SECONDS", 3600.0)  # nothing waits for what only a person can repair
     made = box(tmp_path)
     try:

@@ -68,7 +68,7 @@ def test_what_stays_is_not_promised_of_fake_pools(pools: list[str], words: str) 
         (["fake,size=1Gi,name=immediate"], "", "class tonnage-immediate of the box means the first pool"),
     ],
 )
-def test_new_pools_that_no_one_means_are_refused_with_what_to_write(
+def test_new_pools_that_no_one_means_are_rejected_with_what_to_write(
     tmp_path: Path, pools: list[str], size: str, words: str
 ) -> None:
     data, settings = DataFolder(tmp_path / "d"), Settings(nodes=2, pools=pools, runtime="none")

@@ -19,7 +19,7 @@ GI = 1 << 30
 SECRET = "chap-password-1"
 
 
-class Refused(Exception):
+class Rejected(Exception):
     """kind, text."""
 
 
@@ -52,7 +52,7 @@ class Fake:
             )
             print("x" * 100_000, flush=True)
         else:
-            raise Refused(
+            raise Rejected(
                 {"full": "full", "away": "failed", "unfinished": "unfinished"}[fault["do"]],
                 f"login failed with {SECRET}",
             )
@@ -78,13 +78,13 @@ class Fake:
 
     def needed(self, name: str) -> Any:
         if (found := self.get(name)) is None:
-            raise Refused("not-found", f"volume {name} does not exist")
+            raise Rejected("not-found", f"volume {name} does not exist")
         return found
 
     def create(self, name: str, size: int, source: str, backend: str, **about: Any) -> Any:
         assert name not in self.volumes or not self.volumes[name]["done"], "found by its name before"
         if self.state["free"] < size:
-            raise Refused("full", "insufficient free space")
+            raise Rejected("full", "insufficient free space")
         volume = {"name": name, "size": size, "backend": backend, "source": source, "nodes": [], "done": False}
         self.volumes[name] = volume | {"about": about}
         kind, _, of = source.partition("/")
@@ -102,7 +102,7 @@ class Fake:
         if (found := self.volumes.get(name)) is None:
             return
         if found["nodes"] or any(snapshot["volume"] == name for snapshot in self.snapshots.values()):
-            raise Refused("in-use", f"volume {name} is attached or has snapshots")
+            raise Rejected("in-use", f"volume {name} is attached or has snapshots")
         (self.folder / name).unlink(missing_ok=True)
         self.half()
         self.state["free"] += self.volumes.pop(name)["size"] if found["done"] else 0
@@ -118,7 +118,7 @@ class Fake:
     def connect(self, name: str, connector: dict[str, Any]) -> Any:
         volume = self.needed(name)
         if set(volume["nodes"]) - {connector["node"]}:
-            raise Refused("in-use", f"volume {name} is attached to {volume['nodes'][0]}")
+            raise Rejected("in-use", f"volume {name} is attached to {volume['nodes'][0]}")
         self.half()
         volume["nodes"] = [connector["node"]]
         return {"driver_volume_type": "file", "data": {"volume": name, "auth_password": SECRET}}
@@ -182,8 +182,8 @@ def main() -> None:
         number = request.pop("id")
         try:
             answer = {"result": fake.answer(request.pop("call"), request)}
-        except Refused as refused:
-            answer = {"error": refused.args[0], "text": refused.args[1]}
+        except Rejected as rejected:
+            answer = {"error": rejected.args[0], "text": rejected.args[1]}
         print(json.dumps({"id": number, **answer}), flush=True)
 
 

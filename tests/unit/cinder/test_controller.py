@@ -146,7 +146,7 @@ async def test_the_same_name_with_other_wishes(client: CsiClient) -> None:
     assert (await code_of(client.create_snapshot("s", "w")))[0] is Code.ALREADY_EXISTS
 
 
-async def test_what_is_refused(client: CsiClient) -> None:
+async def test_what_is_rejected(client: CsiClient) -> None:
     await client.create_volume("v", 2 * GI, [MOUNT])
     many = VolumeCapability(mode=AccessMode.MULTI_NODE_MULTI_WRITER)
     source = ContentSource(volume_id="v")

@@ -32,7 +32,7 @@ def test_options_of_cinder_are_passed_on(config: CinderConfig) -> None:
         ("backends: [{p: hunter2", "line 1 is not YAML"),
     ],
 )
-def test_files_that_are_refused(tmp_path: Path, text: str, why: str) -> None:
+def test_files_that_are_rejected(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "cinder.yaml"
     file.write_text(text)
     with pytest.raises(InvalidError, match=why) as failure:

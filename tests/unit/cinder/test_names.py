@@ -20,7 +20,7 @@ def test_sizes_are_rounded_up(required: int, limit: int, least: int, size: int) 
     assert gibibytes(csi_pb2.CapacityRange(required_bytes=required, limit_bytes=limit), least) == size
 
 
-def test_sizes_that_are_refused() -> None:
+def test_sizes_that_are_rejected() -> None:
     with pytest.raises(OutOfRangeError):
         gibibytes(csi_pb2.CapacityRange(required_bytes=GI + 1, limit_bytes=2 * GI - 1))
     with pytest.raises(InvalidError):
@@ -35,7 +35,7 @@ def test_a_node_id_is_read_again() -> None:
     assert (found["host"], found["initiator"], found["multipath"], found["node"]) == ("n", "iqn", False, text)
 
 
-def test_node_ids_that_are_refused() -> None:
+def test_node_ids_that_are_rejected() -> None:
     with pytest.raises(InvalidError, match=f"Kubernetes stores {LONGEST_NODE_ID}; name fewer keys"):
         node_id({"host": "n" * 200}, ("host",))
     for text in ("node-1", "[]", "{}", '{"host":""}'):

@@ -157,7 +157,7 @@ async def test_foreign_content_is_not_formatted(kubelet: Kubelet, client: CsiCli
     await kubelet.stop("v")
 
 
-async def test_what_is_refused(kubelet: Kubelet, client: CsiClient, tmp_path: Path) -> None:
+async def test_what_is_rejected(kubelet: Kubelet, client: CsiClient, tmp_path: Path) -> None:
     await client.create_volume("v", GI, [MOUNT])
     calls: list[tuple[Any, Code]] = [
         (client.stage("v", kubelet.staging("v"), MOUNT), Code.INVALID_ARGUMENT),  # it was not attached

@@ -58,7 +58,7 @@ def test_provisioners_of_flexvolumes_may_have_a_slash() -> None:
 
 
 @pytest.mark.parametrize("text", ["csi.example.com", "csi.example.com=", "=key", "a b=key", "example.com/x=key"])
-def test_a_driver_without_key_is_refused(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_driver_without_key_is_rejected(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["controller", "--driver", text]) == 2
     assert "want NAME=TOPOLOGY_KEY" in capsys.readouterr().err
 
@@ -86,7 +86,7 @@ def test_nodes_to_come() -> None:
         ("--node-template", "pool=big:c=much", "much"),
     ],
 )
-def test_what_is_no_template_is_refused(option: str, text: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_template_is_rejected(option: str, text: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["controller", option, text]) == 2
     assert why in capsys.readouterr().err
 

@@ -94,9 +94,9 @@ async def test_a_pod_that_says_so_is_evicted_and_told(bench: Bench, told: Told) 
 
 async def test_a_namespace_may_say_so_for_its_pods(bench: Bench) -> None:
     await bench.kube.patch(kinds.NAMESPACES, "default", {"metadata": {"labels": {names.EVICT_UNFIT: "true"}}})
-    refusing = await bench.pod("web-1", says="false")
-    assert await bench.say(refusing) is None
-    assert await bench.is_there(refusing)
+    rejecting = await bench.pod("web-1", says="false")
+    assert await bench.say(rejecting) is None
+    assert await bench.is_there(rejecting)
     pod = await bench.pod("web-2", says="")
     assert await bench.say(pod) is None
     assert not await bench.is_there(pod)
@@ -172,12 +172,12 @@ async def test_who_cannot_count_evicts_nothing(bench: Bench, monkeypatch: pytest
     pod = await bench.pod("web-1")
     create = bench.kube.create
 
-    async def refuse(kind: Any, body: Any, *args: Any, **more: Any) -> Any:
+    async def reject(kind: Any, body: Any, *args: Any, **more: Any) -> Any:
         if body.get("reason") == REASON:
             raise ApiError("forbidden", code=403, reason="Forbidden")
         return await create(kind, body, *args, **more)
 
-    monkeypatch.setattr(bench.kube, "create", refuse)
+    monkeypatch.setattr(bench.kube, "create", reject)
     with pytest.raises(ApiError):
         await bench.say(pod)
     assert await bench.is_there(pod)

@@ -18,7 +18,7 @@ LABEL = names.tier_label(CLASS)
 
 
 class Cluster:
-    """Nodes in tiers, pods that were refused."""
+    """Nodes in tiers, pods that were rejected."""
 
     def __init__(self, clock: Any) -> None:
         self.fake = FakeKube()
@@ -36,10 +36,10 @@ class Cluster:
         spec = {"storageClassName": CLASS, "resources": {"requests": {"storage": size}}}
         self.fake.put(kinds.CLAIMS, name, {"metadata": {"annotations": notes}, "spec": spec}, "default")
 
-    def pod(self, name: str, *claims: str, refused: bool = True, **spec: Any) -> None:
+    def pod(self, name: str, *claims: str, rejected: bool = True, **spec: Any) -> None:
         volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-        body = {"spec": {"volumes": volumes, **spec}, "status": {"conditions": [condition] if refused else []}}
+        body = {"spec": {"volumes": volumes, **spec}, "status": {"conditions": [condition] if rejected else []}}
         self.fake.put(kinds.PODS, name, body, "default")
 
     async def asked(self) -> tuple[str, list[str]]:
@@ -90,10 +90,10 @@ async def test_claims_of_one_pod_are_asked_for_together(cluster: Cluster) -> Non
     assert await cluster.asked() == ("90Gi", ["a"])
 
 
-async def test_a_pod_that_nobody_has_refused_is_not_asked_for(cluster: Cluster) -> None:
+async def test_a_pod_that_nobody_has_rejected_is_not_asked_for(cluster: Cluster) -> None:
     cluster.node("a", "64Gi")
     cluster.claim("c", "100Gi")
-    cluster.pod("p", "c", refused=False)
+    cluster.pod("p", "c", rejected=False)
     assert await cluster.asked() == ("", [])
 
 

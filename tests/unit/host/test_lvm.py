@@ -34,7 +34,7 @@ def test_a_tag_is_readable_where_it_can_be() -> None:
     assert lvm.tag("tonnage", "o", "claim", value="default/x y") == "tonnage.o.claim=default/x+20y"
 
 
-def test_a_tag_that_is_too_long_is_refused() -> None:
+def test_a_tag_that_is_too_long_is_rejected() -> None:
     with pytest.raises(InvalidError, match="too long"):
         lvm.tag("tonnage", "o", "claim", value="x" * 1020)
 

@@ -223,7 +223,7 @@ class TestSilent:
         mount.mount("none", real_folder, "tmpfs")
 
         def body() -> bool:
-            _refuse_umount(errno.EIO)
+            _reject_umount(errno.EIO)
             return mount.umount(real_folder)
 
         assert forked(body) == (0, True)
@@ -238,7 +238,7 @@ def shut_down(root: int) -> None:
         pytest.skip(f"the kernel cannot shut it down: {failure.strerror}")
 
 
-def _refuse_umount(number: int) -> None:
+def _reject_umount(number: int) -> None:
     """From now on umount2(2) without MNT_DETACH fails in this process, by a filter (seccomp)."""
     steps = [
         (0x20, 0, 0, 0),  # load the number of the call

@@ -48,7 +48,7 @@ def test_opens_what_is_there(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["link", "link/b", "a/up/a", "a/end", "link/absent"])
-def test_symlinks_are_refused_wherever_they_are(folder: Path, path: str) -> None:
+def test_symlinks_are_rejected_wherever_they_are(folder: Path, path: str) -> None:
     with pytest.raises(PreconditionError, match="symlink"):
         nofollow.open_path(folder / path)
 
@@ -106,7 +106,7 @@ def test_a_folder_exchanged_meanwhile_is_never_entered(folder: Path) -> None:
                 os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, dir_fd=at))
                 seen.add("made")
         except PreconditionError:
-            seen.add("refused")
+            seen.add("rejected")
         except FileNotFoundError:
             seen.add("absent")
     assert os.listdir(folder / "secret") == []
@@ -156,11 +156,11 @@ def test_symlinks_stay_in_the_root(tree_with_links: Path) -> None:
 def test_what_the_kernel_gives_up_is_tried_again(tree_with_links: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """EAGAIN of openat2(2): somebody renames or mounts while `..` is looked up."""
     call = libc.syscall
-    refused: list[int] = []
+    rejected: list[int] = []
 
     def busy(number: int, *arguments: Any) -> int:
-        if len(refused) % 5 < 4:
-            refused.append(number)
+        if len(rejected) % 5 < 4:
+            rejected.append(number)
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return call(number, *arguments)
 
@@ -168,7 +168,7 @@ def test_what_the_kernel_gives_up_is_tried_again(tree_with_links: Path, monkeypa
     root = os.open(tree_with_links, os.O_RDONLY)
     fd = nofollow.open_in_root(root, "/a/in")
     assert os.path.samestat(os.fstat(fd), os.stat(tree_with_links / "a/b"))
-    assert len(refused) == 4
+    assert len(rejected) == 4
     os.close(fd)
     os.close(root)
 

@@ -53,7 +53,7 @@ class FakeKube:
         self.writes = 0
         self.kill_at = 0
         """Which of the next writes, counted from 1, is the one before which its writer is killed; 0: none."""
-        self.refuses = False
+        self.rejects = False
         """Whether nothing may be made just now."""
         self._version = 0
         self._informers: dict[tuple[str, str, str, str], FakeInformer] = {}
@@ -118,7 +118,7 @@ class FakeKube:
     async def create(self, kind: Kind[Any], body: dict[str, Any], namespace: str = "") -> Any:
         """As Client.create."""
         self._may_write()
-        if self.refuses:
+        if self.rejects:
             raise ApiError(f"no {kind.kind} can be made now")
         name = body["metadata"]["name"]
         if (kind.plural, namespace, name) in self.objects:

@@ -139,7 +139,7 @@ async def test_a_claim_gets_its_class_at_creation(
         (names.DRIVER, {"colour": "red"}, "cannot change the parameter 'colour': what can be changed is erase"),
     ],
 )
-async def test_a_class_that_cannot_be_had_is_refused_by_name_at_creation(
+async def test_a_class_that_cannot_be_had_is_rejected_by_name_at_creation(
     make_node: MakeNode, make_claim: MakeClaim, make_attributes: MakeAttributes, eventually: Eventually,
     all_events: AllEvents, kube: Client, driver: str, parameters: dict[str, str], text: str,
 ) -> None:  # fmt: skip
@@ -197,7 +197,7 @@ async def test_a_long_change_says_that_it_is_in_progress_and_ends_before_another
     assert "VolumeModify" in [reason for _, reason, _ in await all_events()]
 
 
-async def test_what_the_driver_refuses_is_infeasible_and_another_class_is_tried_at_once(
+async def test_what_the_driver_rejects_is_infeasible_and_another_class_is_tried_at_once(
     scene: Scene, make_attributes: MakeAttributes, all_events: AllEvents
 ) -> None:
     await make_attributes("bad", erase="shred")
@@ -222,7 +222,7 @@ async def test_what_the_driver_refuses_is_infeasible_and_another_class_is_tried_
     assert asyncio.get_running_loop().time() - began < 1
 
 
-async def test_a_refused_change_is_taken_back(
+async def test_a_rejected_change_is_taken_back(
     scene: Scene, make_attributes: MakeAttributes, all_events: AllEvents, kube: Client
 ) -> None:
     await make_attributes("bad", colour="red")
@@ -404,7 +404,7 @@ async def _is_cut(scene: Scene, killed: Client, at: int, before: str | None, ask
 
 async def _take_back(scene: Scene, name: str | None) -> None:
     current = (await scene.claim()).status.current_volume_attributes_class_name
-    if name is not None or current is None:  # else the API server refuses it
+    if name is not None or current is None:  # else the API server rejects it
         await scene.ask(name)
 
 

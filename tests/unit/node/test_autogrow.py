@@ -136,17 +136,17 @@ async def test_a_full_pool_is_told_once(
     await eventually(has_grown)
 
 
-async def test_what_the_api_server_refuses_is_told_once(
+async def test_what_the_api_server_rejects_is_told_once(
     node: FakeNode, disk: Disk, monkeypatch: pytest.MonkeyPatch, all_events: AllEvents
 ) -> None:
     patch = node.client.patch
 
-    async def refused(kind: Any, name: str, body: Any, *args: Any, **options: Any) -> Any:
+    async def rejected(kind: Any, name: str, body: Any, *args: Any, **options: Any) -> Any:
         if "resources" in body.get("spec", {}):
             raise ApiError("exceeded quota: all of it", code=403, reason="Forbidden")
         return await patch(kind, name, body, *args, **options)
 
-    monkeypatch.setattr(node.client, "patch", refused)
+    monkeypatch.setattr(node.client, "patch", rejected)
     disk.used = to_bytes("4Gi")
     await asyncio.sleep(3600)
     (text,) = await _told(all_events, "AutogrowFailed")

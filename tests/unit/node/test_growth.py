@@ -1,4 +1,4 @@
-"""Growth of bound claims: what is written, what is refused, and what survives a kill at each step."""
+"""Growth of bound claims: what is written, what is rejected, and what survives a kill at each step."""
 
 from __future__ import annotations
 

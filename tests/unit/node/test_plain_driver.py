@@ -93,7 +93,7 @@ async def test_ends_when_told(config: DriverConfig) -> None:
     assert not config.endpoint.exists()
 
 
-async def test_a_second_driver_at_the_same_socket_is_refused_and_the_first_goes_on(config: DriverConfig) -> None:
+async def test_a_second_driver_at_the_same_socket_is_rejected_and_the_first_goes_on(config: DriverConfig) -> None:
     first = StandaloneDriver(config)
     await first.start()
     try:
@@ -105,7 +105,7 @@ async def test_a_second_driver_at_the_same_socket_is_refused_and_the_first_goes_
         await first.stop()
 
 
-async def test_metrics_at_a_taken_port_are_refused_by_name(config: DriverConfig) -> None:
+async def test_metrics_at_a_taken_port_are_rejected_by_name(config: DriverConfig) -> None:
     first = StandaloneDriver(config)
     await first.start()
     try:

@@ -33,7 +33,7 @@ async def test_bounds_change_and_volumes_stay(node: ServedNode) -> None:
         assert [v.size for v in await csi.list_volumes()] == [GIB]
 
 
-async def test_what_needs_a_restart_is_refused_and_the_rest_is_done(node: ServedNode) -> None:
+async def test_what_needs_a_restart_is_rejected_and_the_rest_is_done(node: ServedNode) -> None:
     node.mounted.put(pools=[ONE | {"largest": "1Mi"}, TWO], bind="controller", topologyKey="example.com/node")
     await node.told("pool one is fake,name=one,size=1Gi and cannot become", reason="ConfigurationRefused")
     await node.told("bind changes from agent to controller, which is read at the start", reason="ConfigurationRefused")

@@ -1,4 +1,4 @@
-"""Claims restored from a snapshot: made where it lies, awaited, sent back from elsewhere, and refused by name."""
+"""Claims restored from a snapshot: made where it lies, awaited, sent back from elsewhere, and rejected by name."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_a_claim_waits_here_for_a_snapshot_that_is_made_here(
     await make_claim("restored", "4Gi", **restored())
     await node.select("restored")
     (text,) = await eventually(told(all_events, "ProvisioningFailed"))
-    assert text.endswith("cannot restore: snapshot monday is not there")
+    assert text.endswith("cannot restore: snapshot monday does not exist")
     snapshot = await world.snapshot("monday")
     await world.ready(await world.content(snapshot, volume=source))
     await asyncio.sleep(HOUR)
@@ -181,7 +181,7 @@ async def test_a_snapshot_of_a_node_that_is_gone_is_told_and_sends_no_claim_arou
         ("4Gi", {"storageClassName": "xfs"}, "ext4"),
     ],
 )
-async def test_what_no_restore_can_be_is_refused(
+async def test_what_no_restore_can_be_is_rejected(
     make_node: MakeNode,
     make_class: MakeClass,
     world: SnapshotWorld,

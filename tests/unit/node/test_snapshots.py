@@ -501,7 +501,7 @@ async def test_an_imported_snapshot_that_is_not_there_is_looked_for_again(
         (None, "is of driver other.example"),
     ],
 )
-async def test_classes_that_are_refused_by_name(
+async def test_classes_that_are_rejected_by_name(
     make_node: MakeNode, world: SnapshotWorld, body: dict[str, str] | None, wanted: str
 ) -> None:
     node = await make_node()
@@ -528,7 +528,7 @@ async def test_a_class_may_say_what_becomes_of_snapshots_of_a_lost_node(
     await world.ready(name)
 
 
-async def test_a_secret_of_the_class_is_refused_and_does_not_keep_the_content(
+async def test_a_secret_of_the_class_is_rejected_and_does_not_keep_the_content(
     make_node: MakeNode, world: SnapshotWorld
 ) -> None:
     node = await make_node()

@@ -30,7 +30,7 @@ class _WithPolicies:
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self.there = {kind.plural: False for kind in POLICIES}
-        self.refuses = False
+        self.rejects = False
         self._changed = asyncio.Event()
 
     def set(self, there: bool) -> None:
@@ -41,7 +41,7 @@ class _WithPolicies:
         kind = self._kind(request)
         if kind is None:
             return await self._inner.request(request)
-        if self.refuses:
+        if self.rejects:
             return Response(403, b'{"code": 403, "reason": "Forbidden"}')
         found = {"metadata": {"name": names.SCOPE_POLICY, "uid": "u", "resourceVersion": "1"}}
         there = self.there[kind.plural]
@@ -186,7 +186,7 @@ async def test_a_policy_that_may_not_be_looked_at_is_none(
     make_node: Make, cluster: _WithPolicies, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.set(True)
-    cluster.refuses = True
+    cluster.rejects = True
     node = await make_node(scope="auto")
     await _decided(node.agents[0])
     assert not node.agents[0].claim_scope.by_label

@@ -102,7 +102,7 @@ class Node:
         self.unseen.append(size)
         self.ledger.see(uid, self.source, size * GIB, attempt="0", version=self.world.tick(), now=0.0)
         if self.ledger.reserve([uid]) is not None:
-            self.ledger.refuse([uid])
+            self.ledger.reject([uid])
             self.ledger.forget(uid)
             return False
         self.ledger.start(uid)
@@ -124,10 +124,10 @@ class Node:
         """Whether schedulers know of any room here."""
         return any(to_bytes(o.capacity or "0") > 0 for o in self.world.reached(self.name))
 
-    async def publish(self, *, killed: int = 0, refused: bool = False) -> None:
-        """Let the agent publish; if killed, it is killed before that write of it and begins anew; refused: it can make
+    async def publish(self, *, killed: int = 0, rejected: bool = False) -> None:
+        """Let the agent publish; if killed, it is killed before that write of it and begins anew; rejected: it can make
         no object."""
-        self.world.kube.refuses = refused
+        self.world.kube.rejects = rejected
         self.world.kube.kill_at, self.world.writing = killed, self.name
         self.was_published = self.is_published() and self.promised() <= self.free * GIB
         try:
@@ -137,9 +137,9 @@ class Node:
         except Killed:
             self.start()
         except ApiError:
-            assert refused
+            assert rejected
         finally:
-            self.world.kube.refuses = False
+            self.world.kube.rejects = False
             self.world.kube.kill_at, self.world.writing = 0, ""
 
 

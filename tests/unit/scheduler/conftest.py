@@ -23,7 +23,7 @@ from tonnage.kubernetes.client.informer import Informers
 from tonnage.kubernetes.client.transport import Request, Response, Transport
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.cycle import Cycle
-from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
+from tonnage.scheduler.framework.plugin import Diagnosis, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects
@@ -156,15 +156,15 @@ class World:
         self.capacities.put(found)
         return found
 
-    def decide(self, pod: Pod) -> SchedulingDecision | Refusal:
+    def decide(self, pod: Pod) -> SchedulingDecision | Diagnosis:
         """What the cycle says of a pod."""
         return self.cycle.decide(compile_ask(pod))
 
     def place(self, pod: Pod) -> str:
-        """Decide and assume; the node, or the message of the refusal."""
+        """Decide and assume; the node, or the message of the rejection."""
         ask = compile_ask(pod)
         outcome = self.cycle.decide(ask)
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, Diagnosis):
             return outcome.message
         self.cycle.reserve(ask, outcome)
         return outcome.node

@@ -226,7 +226,7 @@ def test_a_claim_whose_class_is_not_there(world: World) -> None:
     assert found.todo == "make the StorageClass typo, or name one of `kubectl get storageclasses` in the claim"
 
 
-def test_what_the_box_does_not_support_is_refused_and_elsewhere_not_looked_at(world: World) -> None:
+def test_what_the_box_does_not_support_is_rejected_and_elsewhere_not_looked_at(world: World) -> None:
     world.node("n")
     pod = world.pod("p", resourceClaims=[{"name": "gpu"}])
 

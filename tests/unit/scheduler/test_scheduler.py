@@ -139,7 +139,7 @@ class Stage:
 
         return str(await self.eventually(look))
 
-    async def refused(self, pod: str) -> str:
+    async def rejected(self, pod: str) -> str:
         """Wait until a pod is told why it has no node."""
 
         async def look() -> str:
@@ -195,7 +195,7 @@ async def test_too_large_is_told_then_helped_by_more_room(stage: Stage, start_sc
         await stage.claim(pod, "data", "40Gi")
 
         expected = "Unschedulable: 0/1 nodes are available: 1 node(s) did not have enough free storage."
-        assert await stage.refused("big") == expected
+        assert await stage.rejected("big") == expected
         before = (await stage.kube.get(PODS, "big", "default")).metadata.resource_version
 
         await stage.capacity("20Gi")
@@ -226,7 +226,7 @@ async def test_missing_claim_is_told_after_a_moment(stage: Stage, start_schedule
         await stage.pod("web", "data")
 
         text = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "web-data"'
-        assert await stage.refused("web") == f"Unschedulable: 0/1 nodes are available: {text}."
+        assert await stage.rejected("web") == f"Unschedulable: 0/1 nodes are available: {text}."
 
 
 async def test_withdrawn_claim_goes_round_again(stage: Stage, start_scheduler: Start) -> None:
@@ -259,7 +259,7 @@ async def test_restart_rebuilds_what_was_promised(stage: Stage, start_scheduler:
         second = await stage.pod("two", "data", size="6Gi")
         await stage.claim(second, "data", "6Gi")
 
-        assert "did not have enough free storage" in await stage.refused("two")
+        assert "did not have enough free storage" in await stage.rejected("two")
         offer = scheduler.cluster.published.on(NODE)["late"][0]
         assert offer.outstanding == 6 << 30
 
@@ -367,7 +367,7 @@ async def test_lost_requests_are_repeated(stage: Stage, start_scheduler: Start, 
         for volume in ("a", "b"):
             await stage.bind(await stage.sent(f"web-{volume}"))
 
-        assert await stage.refused("web") == "SchedulerError: connection lost"
+        assert await stage.rejected("web") == "SchedulerError: connection lost"
         assert await stage.bound_to("web") == NODE
         assert lost == ["web-b", "web-b", "binding"]
         assert scheduler.cluster.columns.placed.keys() == {pod.metadata.uid}
@@ -408,7 +408,7 @@ async def test_gated_pod_waits_until_its_gates_are_gone(stage: Stage, start_sche
     async with start_scheduler():
         await stage.pod("gated", schedulingGates=[{"name": "example.org/wait"}])
         expected = "SchedulingGated: Scheduling is blocked due to non-empty scheduling gates"
-        assert await stage.refused("gated") == expected
+        assert await stage.rejected("gated") == expected
 
         await stage.kube.patch(PODS, "gated", {"spec": {"schedulingGates": None}}, "default")
 
@@ -440,7 +440,7 @@ async def test_many_that_wait_alike_are_placed_with_few_attempts(stage: Stage, s
         for number in range(count):
             await stage.claim(await stage.pod(f"p{number}", "v"), "v")
 
-        async def refused() -> bool:
+        async def rejected() -> bool:
             found = (await stage.kube.list(PODS, "default")).items
             return all("did not have enough free storage" in str(pod.status.conditions) for pod in found)
 
@@ -448,7 +448,7 @@ async def test_many_that_wait_alike_are_placed_with_few_attempts(stage: Stage, s
             claims = (await stage.kube.list(CLAIMS, "default")).items
             return sum(names.SELECTED_NODE in claim.metadata.annotations for claim in claims) == number
 
-        await stage.eventually(refused)
+        await stage.eventually(rejected)
         before = _attempts()
         for free in range(1, count + 1):
             await stage.capacity(f"{free}Gi")

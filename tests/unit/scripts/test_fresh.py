@@ -1,4 +1,4 @@
-"""`make fresh`: what it takes from this machine, what its table says, and when it refuses. A run takes root and minutes."""
+"""`make fresh`: what it takes from this machine, what its table says, and when it rejects. A run takes root and minutes."""
 
 from __future__ import annotations
 
@@ -142,19 +142,19 @@ class TestTable:
         assert fresh.not_run("1 passed, 0 failed, 0 skipped\n") == ""
 
     def test_what_fails(self) -> None:
-        fine, refused = Step("make demo"), Step("make demo", refusal="install python3-venv")
+        fine, rejected = Step("make demo"), Step("make demo", rejection="install python3-venv")
         assert row(fine).problem == ""
         assert row(fine, 2).problem == "exit status 2"
         assert row(fine, left=("mount /x", "loop device /dev/loop1 of /y")).problem == (
             "left behind: mount /x; loop device /dev/loop1 of /y"
         )
-        assert row(refused, 1, output="setup: install python3-venv").problem == ""
+        assert row(rejected, 1, output="setup: install python3-venv").problem == ""
         for code, output in ((0, "install python3-venv"), (1, ""), (1, "Traceback ...\nno: install python3-venv")):
-            assert row(refused, code, output=output).problem == (
+            assert row(rejected, code, output=output).problem == (
                 f"exit status {code}; it had to end with: install python3-venv"
             )
-        rows = row(fine), row(fine, 2), row(refused, 1, output="setup: install python3-venv")
-        assert [one.outcome for one in rows] == ["passed", "FAILED", "refused"]
+        rows = row(fine), row(fine, 2), row(rejected, 1, output="setup: install python3-venv")
+        assert [one.outcome for one in rows] == ["passed", "FAILED", "rejected"]
 
     def test_the_report_fails_with_one_row_and_shows_the_end_of_its_output(
         self, capsys: pytest.CaptureFixture[str]
@@ -240,7 +240,7 @@ class TestLoopDevices:
             subprocess.run(["losetup", "--detach", loop], capture_output=True, check=False)
 
 
-class TestRefusals:
+class TestRejections:
     """One sentence, and no success."""
 
     def test_without_root(self) -> None:

@@ -175,7 +175,7 @@ def rfc3339(seconds: float, *, micro: bool = False) -> str:
 
 
 def parse_rfc3339(text: str) -> float:
-    """Parse an RFC 3339 time into seconds since the epoch. Raises ValueError."""
+    """Parse an RFC 3339 time into seconds since the epoch. Raises: ValueError."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except OverflowError as error:  # year 1 or 9999, in another time zone

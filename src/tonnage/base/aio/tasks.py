@@ -65,7 +65,7 @@ class SharedRead(Generic[K, T]):
         self._rests: dict[K, asyncio.Event] = {}
 
     async def get(self, key: K) -> T:
-        """Return what a read that begins from now on finds. Raises what the read raises."""
+        """Return what a read that begins from now on finds. Raises: what the read raises."""
         if key not in self._next:
             self._next[key] = asyncio.get_running_loop().create_task(self._run(key))
             self._next[key].add_done_callback(_note_failure)  # all who asked may be cancelled

@@ -34,7 +34,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Parse `[ADDRESS:]PORT`; the default address is loopback. Raises InvalidError."""
+    """Parse `[ADDRESS:]PORT`; the default address is loopback. Raises: InvalidError."""
     host, _, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
@@ -70,7 +70,7 @@ class Exporter:
         return f"http://{Address(host, port)}/metrics"
 
     async def start(self) -> None:
-        """Listen. Raises HostError when the address cannot be bound."""
+        """Listen. Raises: HostError when the address cannot be bound."""
         if self._address is None:
             return
         host, port = self._address.host, self._address.port

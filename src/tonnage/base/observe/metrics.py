@@ -37,7 +37,7 @@ REQUESTS = Counter(
     "Requests to the API server, by method and HTTP status (<error>: no answer), named as in Kubernetes' clients.",
     ["code", "method"],
 )
-REFUSED = Gauge("tonnage_credentials_refused", "1 while the API server does not accept our credentials, else 0.")
+REJECTED = Gauge("tonnage_credentials_refused", "1 while the API server does not accept our credentials, else 0.")
 QUEUES = Sums(
     "tonnage_queue_keys",
     "Keys of controllers: waiting for a worker, being worked on, delayed (most of them after a failure).",

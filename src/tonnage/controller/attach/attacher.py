@@ -30,7 +30,7 @@ from tonnage.controller.attach.decision import (
     AttachVolume,
     DetachVolume,
     MarkAttached,
-    RefuseAttachment,
+    RejectAttachment,
     decide,
 )
 from tonnage.controller.attach.drivers import AttachingDriver, AttachingDrivers
@@ -72,7 +72,7 @@ class VolumeProtector(Reconciler[str]):
         drivers.on_add(self._driver_added)
 
     async def reconcile(self, key: str) -> None:
-        """Protect a PV that will be attached, or release one that is being deleted. Idempotent. Raises ApiError."""
+        """Protect a PV that will be attached, or release one that is being deleted. Idempotent. Raises: ApiError."""
         volume = self._volumes.get(key)
         source = volume.spec.csi if volume is not None else None
         driver = self._drivers.get(source.driver) if source is not None else None
@@ -89,7 +89,7 @@ class VolumeProtector(Reconciler[str]):
     async def protect(self, volume: PersistentVolume, driver: AttachingDriver) -> None:
         """Put our finalizer on the PV: while it is attached, somebody must know the volume's handle. Idempotent.
 
-        Raises PreconditionError for a PV that is being deleted without it, ApiError.
+        Raises: PreconditionError for a PV that is being deleted without it, ApiError.
         """
 
         def body(now: PersistentVolume) -> dict[str, Any] | None:
@@ -159,8 +159,8 @@ class Attacher(Reconciler[str]):
                 await self._write_attached(one, {})
             case DetachVolume() as wanted:
                 await self._reported(one, "detachError", self._detach(one, driver, wanted))
-            case RefuseAttachment(message, field):
-                await self._reported(one, field, _refuse(message))
+            case RejectAttachment(message, field):
+                await self._reported(one, field, _reject(message))
         self._again.discard(key)
 
     def _facts(self, one: VolumeAttachment, driver: AttachingDriver) -> AttachmentFacts:
@@ -349,7 +349,7 @@ def _of_volume(volume: PersistentVolume) -> Iterable[str]:
         yield volume.metadata.name
 
 
-async def _refuse(message: str) -> None:
+async def _reject(message: str) -> None:
     raise PreconditionError(message)
 
 

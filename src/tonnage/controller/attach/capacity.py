@@ -152,7 +152,7 @@ class SharedCapacity(Reconciler[str]):
 
 
 async def _read(driver: AttachingDriver, storage_class: StorageClass) -> tuple[GetCapacityResult, str]:
-    """The capacity of a class; 0 and why it can have no volumes. Raises CsiError."""
+    """The capacity of a class; 0 and why it can have no volumes. Raises: CsiError."""
     try:
         return await driver.client("").get_capacity(capacity_parameters(storage_class)), ""
     except CsiError as failure:

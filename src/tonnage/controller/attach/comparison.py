@@ -38,7 +38,7 @@ class AttachmentComparison:
                     log.warning("attachments not compared driver=%s error=%s", driver.name, failure)
 
     async def compare(self, driver: AttachingDriver) -> None:
-        """Attach again what the driver does not list as attached. Raises CsiError."""
+        """Attach again what the driver does not list as attached. Raises: CsiError."""
         before = self._attacher.attached(driver.name)
         if not before or not driver.has(types.LIST_VOLUMES_PUBLISHED_NODES) or not driver.has(types.LIST_VOLUMES):
             return

@@ -70,14 +70,14 @@ class DetachVolume:
 
 
 @dataclass(frozen=True)
-class RefuseAttachment:
+class RejectAttachment:
     """Write the error, and decide again when something changes."""
 
     message: str
     field: str = "attachError"
 
 
-AttachmentAction = AttachVolume | MarkAttached | DetachVolume | RefuseAttachment | None
+AttachmentAction = AttachVolume | MarkAttached | DetachVolume | RejectAttachment | None
 
 
 def decide(facts: AttachmentFacts) -> AttachmentAction:
@@ -97,23 +97,23 @@ def _attach(facts: AttachmentFacts) -> AttachmentAction:
     one, volume, driver = facts.attachment, facts.volume, facts.driver
     source = volume.spec.csi if volume is not None else None
     if volume is None or source is None or source.driver != driver.name:
-        return RefuseAttachment(_no_volume(facts))
+        return RejectAttachment(_no_volume(facts))
     name = volume.metadata.name
     if volume.metadata.deleting:
-        return RefuseAttachment(f'PersistentVolume "{name}" is marked for deletion')
+        return RejectAttachment(f'PersistentVolume "{name}" is marked for deletion')
     if not facts.node_id:
-        return RefuseAttachment(
+        return RejectAttachment(
             f"node {one.node_name}: its CSINode does not list driver {driver.name}; start the driver on that node"
         )
     modes = volume.spec.access_modes
     try:
         mode = types.AccessMode.of_all(modes, single_node_multi_writer=driver.has(types.SINGLE_NODE_MULTI_WRITER))
     except KeyError:
-        return RefuseAttachment(
+        return RejectAttachment(
             f'PersistentVolume "{name}": access modes {", ".join(modes) or "none"}: CSI has no mode for them together'
         )
     if facts.rival and mode.is_single_node:
-        return RefuseAttachment(
+        return RejectAttachment(
             f'PersistentVolume "{name}": access mode {", ".join(modes)} allows one node, and the volume is attached to'
             f" node {facts.rival}; it is attached here when it is detached there"
         )
@@ -131,14 +131,14 @@ def _attach(facts: AttachmentFacts) -> AttachmentAction:
 def _detach(facts: AttachmentFacts) -> AttachmentAction:
     one, volume = facts.attachment, facts.volume
     if volume is None or volume.spec.csi is None or volume.spec.csi.driver != facts.driver.name:
-        return RefuseAttachment(
+        return RejectAttachment(
             f"{_no_volume(facts)}; detach the volume at the storage, then remove the attachment's finalizer",
             "detachError",
         )
     # As it was attached: a node that was replaced under its name has another id now.
     node_id = one.metadata.annotations.get(NODE_ID) or facts.node_id
     if not node_id:
-        return RefuseAttachment(
+        return RejectAttachment(
             f"node {one.node_name}: neither the attachment nor its CSINode has the node's id at {facts.driver.name}",
             "detachError",
         )

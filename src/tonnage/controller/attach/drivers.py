@@ -123,7 +123,7 @@ class AttachingDrivers:
 
 
 async def _ask(client: CsiClient, node: str) -> AttachingDriver:
-    """Raises CsiError, UnavailableError while it is not ready, InvalidError for a driver without a controller."""
+    """Raises: CsiError, UnavailableError while it is not ready, InvalidError for a driver without a controller."""
     if not await client.probe():
         raise UnavailableError(f"driver at {client.socket} is not ready")
     name = names.check_driver_name((await client.plugin_info()).name)

@@ -17,7 +17,7 @@ class AuthorityFolder:
     path: Path
 
     async def __call__(self) -> CertificateAuthority:
-        """Read the authority. Raises UnavailableError."""
+        """Read the authority. Raises: UnavailableError."""
         return await asyncio.to_thread(self._read)
 
     def _read(self) -> CertificateAuthority:

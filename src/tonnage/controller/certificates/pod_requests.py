@@ -48,7 +48,7 @@ _TEXTS = frozenset(
 """Attributes that a pod may give as annotations of its request; the kubelet makes the key and the files."""
 
 
-class PodCertificateRefusedError(InvalidError):
+class PodCertificateRejectedError(InvalidError):
     """A request that is denied for good. reason: of the condition."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -75,7 +75,7 @@ class PodCertificateSigner(Reconciler[str]):
         signing = self._issuers[issuer]
         try:
             wanted, public = check_pod_request(request, await self._pod_of(request), signing.policy)
-        except PodCertificateRefusedError as error:
+        except PodCertificateRejectedError as error:
             await self._write(request, self._condition("Denied", error.reason, str(error)))
             return
         chain = await self._sign(signing, wanted, public)
@@ -83,7 +83,7 @@ class PodCertificateSigner(Reconciler[str]):
         await self._write(request, self._condition("Issued", "PodVolume", why), issued_status(issuer, chain))
 
     async def _sign(self, signing: SigningConfig, wanted: WantedCertificate, public: PodKey) -> bytes:
-        """Return the chain without its root. Raises UnavailableError, ApiError."""
+        """Return the chain without its root. Raises: UnavailableError, ApiError."""
         try:
             sign = partial((await signing.load()).sign, backdated=_BACKDATED)
             signed = await asyncio.to_thread(sign, public, wanted, self._clock.time())
@@ -96,7 +96,7 @@ class PodCertificateSigner(Reconciler[str]):
         try:
             return await self._client.get(PODS, name, namespace)
         except ApiNotFoundError:
-            raise PodCertificateRefusedError(NOT_ALLOWED, f"pod {namespace}/{name}: does not exist") from None
+            raise PodCertificateRejectedError(NOT_ALLOWED, f"pod {namespace}/{name}: does not exist") from None
 
     async def _write(
         self, request: PodCertificateRequest, condition: Mapping[str, str], more: Mapping[str, str] | None = None
@@ -119,7 +119,7 @@ class PodCertificateSigner(Reconciler[str]):
 
 
 def check_pod_request(request: PodCertificateRequest, pod: Pod, policy: NamePolicy) -> tuple[WantedCertificate, PodKey]:
-    """Return what may be signed, and for which key. pod: read live. Raises PodCertificateRefusedError."""
+    """Return what may be signed, and for which key. pod: read live. Raises: PodCertificateRejectedError."""
     spec, account = request.spec, pod.spec.service_account_name or "default"
     for differs, what in (
         (not pod.metadata.uid or spec.pod_uid != pod.metadata.uid, "is another one of that name"),
@@ -129,12 +129,12 @@ def check_pod_request(request: PodCertificateRequest, pod: Pod, policy: NamePoli
         (not any(_asks(source, spec) for source in _sources(pod)), "has no such podCertificate volume"),
     ):
         if differs:
-            raise PodCertificateRefusedError(NOT_ALLOWED, f"pod {pod.key}: {what}")
+            raise PodCertificateRejectedError(NOT_ALLOWED, f"pod {pod.key}: {what}")
     wanted = _wanted(spec, pod, policy)
     try:
         check_policy(wanted, inline_pod(pod), policy)
     except InvalidError as error:
-        raise PodCertificateRefusedError(NOT_ALLOWED, str(error)) from None
+        raise PodCertificateRejectedError(NOT_ALLOWED, str(error)) from None
     return wanted, public_key(spec)
 
 
@@ -160,7 +160,7 @@ def _wanted(spec: PodCertificateRequestSpec, pod: Pod, policy: NamePolicy) -> Wa
         name = key.removeprefix(f"{DRIVER}/")
         if name == key or name not in _TEXTS:
             known = ", ".join(f"{DRIVER}/{one}" for one in sorted(_TEXTS))
-            raise PodCertificateRefusedError(
+            raise PodCertificateRejectedError(
                 BAD_ANNOTATIONS, f"user annotation {key[:80]!r}: unknown; known are {known}"
             )
         given[name] = value
@@ -172,11 +172,11 @@ def _wanted(spec: PodCertificateRequestSpec, pod: Pod, policy: NamePolicy) -> Wa
     try:
         return wanted_certificate(attributes, inline_pod(pod), OURS)
     except InvalidError as error:
-        raise PodCertificateRefusedError(BAD_ANNOTATIONS, str(error)) from None
+        raise PodCertificateRejectedError(BAD_ANNOTATIONS, str(error)) from None
 
 
 def public_key(spec: PodCertificateRequestSpec) -> PodKey:
-    """Return the key of a request. Raises PodCertificateRefusedError.
+    """Return the key of a request. Raises: PodCertificateRejectedError.
 
     The API server has verified that the kubelet has its private part.
     """
@@ -186,14 +186,14 @@ def public_key(spec: PodCertificateRequestSpec) -> PodKey:
         else:  # of kubelets of Kubernetes 1.35
             key = load_der_public_key(base64.b64decode(spec.pkix_public_key, validate=True))
     except (ValueError, UnsupportedAlgorithm, binascii.Error):
-        raise PodCertificateRefusedError(BAD_KEY, "its key cannot be read") from None
+        raise PodCertificateRejectedError(BAD_KEY, "its key cannot be read") from None
     if not is_pod_key(key):
-        raise PodCertificateRefusedError(BAD_KEY, "want a key of RSA, ECDSA or Ed25519")
+        raise PodCertificateRejectedError(BAD_KEY, "want a key of RSA, ECDSA or Ed25519")
     return key
 
 
 def issued_status(issuer: str, chain: bytes) -> dict[str, str]:
-    """Return the status of a signed request. Raises UnavailableError for a life that the API server would reject."""
+    """Return the status of a signed request. Raises: UnavailableError for a life that the API server would reject."""
     leaf = read_certificates(chain)[0]
     begin, end = leaf.not_valid_before_utc.timestamp(), leaf.not_valid_after_utc.timestamp()
     if end - begin < _HOUR:

@@ -54,7 +54,7 @@ class CertificateSigner(Reconciler[str]):
         try:
             wanted = check_request(request, await self._pod_of(request), self._account, signing.policy)
         except InvalidError as error:
-            await self._refuse(request, str(error))
+            await self._reject(request, str(error))
             return
         authority = await signing.load()
         if not request.has("Approved"):
@@ -78,7 +78,7 @@ class CertificateSigner(Reconciler[str]):
         except ApiNotFoundError:
             raise InvalidError(f"pod {namespace}/{name}: does not exist") from None
 
-    async def _refuse(self, request: CertificateSigningRequest, message: str) -> None:
+    async def _reject(self, request: CertificateSigningRequest, message: str) -> None:
         """Write that it is denied; what somebody else has approved has failed."""
         kind = "Failed" if request.has("Approved") else "Denied"
         await self._decide(request, kind, "NotAllowed", message)
@@ -103,7 +103,7 @@ class CertificateSigner(Reconciler[str]):
 
 
 def check_request(request: CertificateSigningRequest, pod: Pod, account: str, policy: NamePolicy) -> WantedCertificate:
-    """Return the certificate that may be signed for a request. pod: read live. Raises InvalidError that says why not.
+    """Return the certificate that may be signed for a request. pod: read live. Raises: InvalidError that says why not.
 
     account: the user name of our agents. Their tokens say the node, which the API server writes into the request.
     """
@@ -122,7 +122,7 @@ def check_request(request: CertificateSigningRequest, pod: Pod, account: str, po
 
 
 def _matching(request: CertificateSigningRequest, pod: Pod) -> WantedCertificate:
-    """Return the certificate of the volume whose attributes mean exactly this request. Raises InvalidError."""
+    """Return the certificate of the volume whose attributes mean exactly this request. Raises: InvalidError."""
     asked = read_request(_decoded(request.spec.request))
     why = "it has no inline volume of the driver with valid ones"
     for wanted in _certificates(pod):

@@ -26,7 +26,7 @@ class ContentWriter(Generic[S, C, K]):
         self._shape: SnapshotShape[S, C, K] = shape
 
     async def make(self, snapshot: S, body: Any, announced: str, rejected: str) -> None:
-        """Create the content of a snapshot. Raises ApiError, UnavailableError."""
+        """Create the content of a snapshot. Raises: ApiError, UnavailableError."""
         try:
             await self._client.create(self._shape.contents, body)
         except ApiAlreadyExistsError:  # by another controller, just now
@@ -41,7 +41,7 @@ class ContentWriter(Generic[S, C, K]):
         self._reports.announce(snapshot, announced, text)
 
     async def bind(self, snapshot: S, content: C | None, body: Any, rejected: str) -> None:
-        """Patch an existing content so that it points to a snapshot. Raises ApiError, UnavailableError."""
+        """Patch an existing content so that it points to a snapshot. Raises: ApiError, UnavailableError."""
         assert content is not None
         try:
             await patch_object(self._client, self._shape.contents, content, body)
@@ -55,7 +55,7 @@ class ContentWriter(Generic[S, C, K]):
     async def end(self, snapshot: S, content: C | None, rejected: str, *, marked: bool) -> None:
         """Delete a content; its end, which the agent brings, wakes the snapshot. marked: whether it is marked first.
 
-        Raises ApiError, UnavailableError.
+        Raises: ApiError, UnavailableError.
         """
         assert content is not None
         if marked:
@@ -72,7 +72,7 @@ class ContentWriter(Generic[S, C, K]):
         log.info("content deleted content=%s of=%s", content.key, snapshot.key)
 
     async def mark(self, content: C) -> C:
-        """Mark a content whose snapshot is being deleted. Raises ApiError, UnavailableError.
+        """Mark a content whose snapshot is being deleted. Raises: ApiError, UnavailableError.
 
         Upstream's snapshotter deletes nothing without this annotation; our agents look at the snapshot.
         """

@@ -236,7 +236,7 @@ def event_of(action: Action) -> SnapshotEvent:
 
 
 def decide(facts: SnapshotFacts[S, C, K]) -> Action:
-    """The next action. Raises ImpossibleTransitionError where the table of stages does not have it."""
+    """The next action. Raises: ImpossibleTransitionError where the table of stages does not have it."""
     stage = facts.stage
     if stage in (SnapshotStage.ENDING, SnapshotStage.GONE):
         action = _end(facts, stage)
@@ -375,7 +375,7 @@ def _without_content(facts: SnapshotFacts[S, C, K]) -> Action:
 
 
 def _driver_of(facts: SnapshotFacts[S, C, K]) -> str:
-    """The driver of all sources. Raises InvalidError for what is no source."""
+    """The driver of all sources. Raises: InvalidError for what is no source."""
     if not facts.sources:
         raise InvalidError(facts.shape.no_source(facts.snapshot))
     if len(facts.sources) > MAX_MEMBERS:
@@ -390,7 +390,7 @@ def _driver_of(facts: SnapshotFacts[S, C, K]) -> str:
 
 
 def content_body(facts: SnapshotFacts[S, C, K], chosen: K, driver: str) -> dict[str, Any]:
-    """The whole content of a snapshot. Raises InvalidError for a class that does not fit its sources."""
+    """The whole content of a snapshot. Raises: InvalidError for a class that does not fit its sources."""
     shape, meta, name = facts.shape, facts.snapshot.metadata, chosen.metadata.name
     if chosen.driver != driver:
         why = f"class {name} is of driver {chosen.driver}, the {shape.claim_word(facts.snapshot)} of {driver}"
@@ -416,7 +416,7 @@ def content_body(facts: SnapshotFacts[S, C, K], chosen: K, driver: str) -> dict[
 
 
 def _common_node(facts: SnapshotFacts[S, C, K], driver: str) -> str:
-    """The node of all sources, "" where it is not known. Raises InvalidError for several nodes of our drivers."""
+    """The node of all sources, "" where it is not known. Raises: InvalidError for several nodes of our drivers."""
     nodes = {source.claim.metadata.name: source.node for source in facts.sources if source.node}
     if len(set(nodes.values())) == 1 and len(nodes) == len(facts.sources):
         return next(iter(nodes.values()))
@@ -427,7 +427,7 @@ def _common_node(facts: SnapshotFacts[S, C, K], driver: str) -> str:
 
 
 def _secret(facts: SnapshotFacts[S, C, K], chosen: K) -> dict[str, str]:
-    """The annotations of the class's Secret. Raises InvalidError."""
+    """The annotations of the class's Secret. Raises: InvalidError."""
     shape, meta, word = facts.shape, facts.snapshot.metadata, facts.shape.snapshots.kind.lower()
     tokens = {f"{word}content.name": shape.content_name(meta.uid), f"{word}.namespace": meta.namespace}
     found = secret_of(chosen, shape.role, {**tokens, f"{word}.name": meta.name})

@@ -92,7 +92,7 @@ class SnapshotLoop(Reconciler[str], Generic[S, C, K]):
 
     @abstractmethod
     async def _sources(self, snapshot: S) -> list[SnapshotSource]:
-        """The claims that a snapshot is made of. Raises ApiError, UnavailableError."""
+        """The claims that a snapshot is made of. Raises: ApiError, UnavailableError."""
 
     @abstractmethod
     def _restorable(self, snapshot: S, living: Sequence[VolumeSnapshot]) -> Sequence[str]:

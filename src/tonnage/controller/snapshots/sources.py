@@ -18,7 +18,7 @@ from tonnage.provisioning.claims.snapshot_shape import K
 
 
 def driver_of(claim: PersistentVolumeClaim, volume: PersistentVolume | None, snapshot: str) -> str:
-    """The driver of a claim's volume. snapshot: key of what is made. Raises InvalidError for what is no source."""
+    """The driver of a claim's volume. snapshot: key of what is made. Raises: InvalidError for what is no source."""
     name = claim.metadata.name
     if claim.metadata.deleting:
         raise InvalidError(f"claim {claim.key} is being deleted")
@@ -33,7 +33,7 @@ def driver_of(claim: PersistentVolumeClaim, volume: PersistentVolume | None, sna
 
 
 def default_class(defaults: Sequence[K], driver: str, *, what: str) -> K:
-    """The default class of a driver. what: of snapshots or of groups. Raises InvalidError."""
+    """The default class of a driver. what: of snapshots or of groups. Raises: InvalidError."""
     found = [one for one in defaults if one.driver == driver]
     if not found:
         raise InvalidError(f"cannot find default {what} class of driver {driver}: name a class")
@@ -46,7 +46,7 @@ def secret_of(chosen: K, role: str, tokens: Mapping[str, str]) -> tuple[str, str
     """Name and namespace of the Secret of a class, None where it has none.
 
     role: of the driver's call, as its keys name it. tokens: what the class may refer to; those that end in `.name` of
-    the snapshot itself are for the Secret's name only. Raises InvalidError.
+    the snapshot itself are for the Secret's name only. Raises: InvalidError.
     """
     given, where = chosen.parameters, f"class {chosen.metadata.name}"
     if chosen.driver == names.DRIVER:

@@ -92,7 +92,7 @@ class CsiClient:
         return convert.plugin_capabilities(answer)
 
     async def probe(self) -> bool:
-        """Whether the driver is ready. Raises CsiError when it is not healthy."""
+        """Whether the driver is ready. Raises: CsiError when it is not healthy."""
         answer = await self._call(self._identity.Probe, csi_pb2.ProbeRequest())
         return answer.ready.value if answer.HasField("ready") else True
 
@@ -261,7 +261,7 @@ class CsiClient:
     async def reclaim_volume(self, volume_id: str, why: str = "") -> types.ReclaimState:
         """Delete the data of an unused volume of tonnage's driver for good. Idempotent.
 
-        why: the reason with which later uses are refused; "" only asks for the state. The first reason stays.
+        why: the reason with which later uses are rejected; "" only asks for the state. The first reason stays.
         """
         request = inventory_pb2.ReclaimVolumeRequest(volume_id=volume_id, why=why)
         answer = await self._call(self._reclaim.ReclaimVolume, request)
@@ -314,7 +314,7 @@ class CsiClient:
         await self._call(self._groups.DeleteVolumeGroupSnapshot, request)
 
     async def get_group_snapshot(self, group_id: str, snapshot_ids: Sequence[str] = ()) -> types.ListedGroup:
-        """One group snapshot with its members. snapshot_ids: its members. Raises CsiError, NOT_FOUND for none."""
+        """One group snapshot with its members. snapshot_ids: its members. Raises: CsiError, NOT_FOUND for none."""
         request = csi_pb2.GetVolumeGroupSnapshotRequest(group_snapshot_id=group_id, snapshot_ids=snapshot_ids)
         return convert.group((await self._call(self._groups.GetVolumeGroupSnapshot, request)).group_snapshot)
 

@@ -72,7 +72,7 @@ class Registrar:
                 return
 
     async def _try(self, client: CsiClient) -> Registration:
-        """Register a ready driver. Raises CsiError, UnavailableError, InvalidError, and as Registration.start()."""
+        """Register a ready driver. Raises: CsiError, UnavailableError, InvalidError, and as Registration.start()."""
         if not await client.probe():
             raise UnavailableError("it is not ready")
         name = names.check_driver_name((await client.plugin_info()).name)  # it becomes part of a path

@@ -29,7 +29,7 @@ class AccessMode(IntEnum):
     def of(cls, mode: str, *, single_node_multi_writer: bool) -> AccessMode:
         """The mode for one of Kubernetes' access modes (as external-provisioner and kubelet map them).
 
-        single_node_multi_writer: whether the driver has that capability. Raises KeyError for an unknown mode.
+        single_node_multi_writer: whether the driver has that capability. Raises: KeyError for an unknown mode.
         """
         fine = single_node_multi_writer
         return {
@@ -43,7 +43,7 @@ class AccessMode(IntEnum):
     def of_all(cls, modes: Sequence[str], *, single_node_multi_writer: bool) -> AccessMode:
         """The one mode for all access modes of a PV, as external-attacher maps them: ReadWriteMany comes first.
 
-        Raises KeyError for modes that CSI cannot express together, and for unknown ones.
+        Raises: KeyError for modes that CSI cannot express together, and for unknown ones.
         """
         if names.READ_WRITE_MANY in modes:
             return cls.MULTI_NODE_MULTI_WRITER

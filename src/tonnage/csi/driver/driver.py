@@ -64,8 +64,8 @@ class Driver:
     paths (the kubelet's), anywhere when there is none. sources: allowed directories for populating volumes. fetch:
     hosts that content may be fetched from. image_stores: where images are looked up, in this order. fillings,
     in_flight, throttle: shared by drivers over the same pools. openings: opens the pools, and retries failed ones; None
-    where they are known to be open. hooks: of the agent over these pools. Raises InvalidError when the configuration is
-    inconsistent.
+    where they are known to be open. hooks: of the agent over these pools. Raises: InvalidError when the configuration
+    is inconsistent.
     """
 
     node_id: str
@@ -135,7 +135,7 @@ class Driver:
         return min(filter(None, (together, self.max_volumes)), default=0)
 
     def pool(self, name: str) -> Pool:
-        """The pool of that name, the default one for "". Raises InvalidError naming the existing ones."""
+        """The pool of that name, the default one for "". Raises: InvalidError naming the existing ones."""
         if not name:
             return self.first_pool
         if name not in self.pools:
@@ -146,7 +146,7 @@ class Driver:
     def locate(self, vid: str) -> tuple[Pool, str] | None:
         """Pool and volume name of an id; None when no volume of ours can have it.
 
-        Raises UnavailableError when its pool is not served here: an unreachable volume is not deleted.
+        Raises: UnavailableError when its pool is not served here: an unreachable volume is not deleted.
         """
         parts = split_id(vid)
         if parts is None:
@@ -159,20 +159,20 @@ class Driver:
         return self.pools[pool], name
 
     def place(self, vid: str, kind: str = "volume") -> tuple[Pool, str]:
-        """Pool and name of an id. Raises NotFoundError when none of ours can have it, UnavailableError as locate()."""
+        """Pool and name of an id. Raises: NotFoundError when none of ours can have it, UnavailableError as locate()."""
         if (place := self.locate(vid)) is None:
             raise NotFoundError(f"there is no {kind} {vid!r} on node {self.node_id}")
         return place
 
     def check_open(self, pool: Pool) -> None:
-        """Raises UnavailableError with the reason when a pool could not be opened."""
+        """Raises: UnavailableError with the reason when a pool could not be opened."""
         if self.openings is not None and (why := self.openings.why(pool.name)):
             raise UnavailableError(f"pool {pool.name} is not open: {why}")
 
     async def find(self, vid: str) -> tuple[Pool, PoolVolume]:
         """The volume with that id, for its use.
 
-        Raises NotFoundError, UnavailableError when its pool is not open, PreconditionError for a reclaimed volume.
+        Raises: NotFoundError, UnavailableError when its pool is not open, PreconditionError for a reclaimed volume.
         """
         pool, name = self.place(vid)
         self.check_open(pool)
@@ -182,7 +182,7 @@ class Driver:
     async def find_inline(self, handle: str) -> tuple[Pool, PoolVolume] | None:
         """The inline volume with that handle, in any pool.
 
-        Raises UnavailableError when no open pool has it and other pools are not open.
+        Raises: UnavailableError when no open pool has it and other pools are not open.
         """
         name = inline_name(handle)
         unseen: UnavailableError | None = None

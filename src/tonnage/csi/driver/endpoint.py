@@ -49,7 +49,7 @@ class DriverEndpoint:
         return self._server.calls
 
     async def start(self) -> None:
-        """Restore I/O limits, serve, then register. Raises as sockets.bind_private."""
+        """Restore I/O limits, serve, then register. Raises: as sockets.bind_private."""
         await self.driver.throttle.restore(self.driver.pools.values())
         await self._served.start()
 

@@ -52,7 +52,7 @@ def _digest(content: ContentSpec) -> str:
 
 
 def check(content: ContentSpec, *, block: bool) -> None:
-    """Raises InvalidError for raw block."""
+    """Raises: InvalidError for raw block."""
     if block:
         raise InvalidError(
             f"{content}: a raw block volume has no file system to fill: claim one with volumeMode Filesystem"
@@ -60,7 +60,7 @@ def check(content: ContentSpec, *, block: bool) -> None:
 
 
 def check_empty(volume: PoolVolume) -> None:
-    """Raises AlreadyExistsError for a volume whose content is not complete, requested without one."""
+    """Raises: AlreadyExistsError for a volume whose content is not complete, requested without one."""
     if volume.owner.get(CONTENT, "").startswith(FILLING):
         raise AlreadyExistsError(
             f"volume {volume.name} exists and its content is not complete, requested without content: delete the claim"
@@ -69,7 +69,7 @@ def check_empty(volume: PoolVolume) -> None:
 
 
 def check_filled(volume: PoolVolume) -> None:
-    """Raises PreconditionError for a volume whose content is not complete."""
+    """Raises: PreconditionError for a volume whose content is not complete."""
     if is_filling(volume):
         raise PreconditionError(f"volume {volume.name} is being filled with its content: repeat CreateVolume first")
 
@@ -112,7 +112,7 @@ class Fillings:
         """End the filling of a volume that an earlier call began; without one it is no work.
 
         To be awaited before the volume is created: a filling that fails for good deletes its volume, and would leave
-        one behind that is made after that. A filling with another content than this is stopped. Raises BusyError with
+        one behind that is made after that. A filling with another content than this is stopped. Raises: BusyError with
         the progress while it goes on, and once what it failed with.
         """
         running = self._running.get(name)
@@ -126,7 +126,7 @@ class Fillings:
     async def finish(self, filling: Filling) -> PoolVolume:
         """Fill a volume that is settled; return it once that is done, perhaps by an earlier call.
 
-        Raises BusyError with the progress while it goes on, AlreadyExistsError for a volume with another content or
+        Raises: BusyError with the progress while it goes on, AlreadyExistsError for a volume with another content or
         none, and what fill() raises.
         """
         volume, wanted = filling.volume, _digest(filling.content)

@@ -45,7 +45,7 @@ class Inline:
     async def publish(self, request: csi_pb2.NodePublishVolumeRequest, target: Path, use: Use) -> None:
         """Create the pod's volume, mount it, and publish it at target. Idempotent.
 
-        Raises as Pool's methods, InvalidError.
+        Raises: as Pool's methods, InvalidError.
         """
         if use.block:
             raise InvalidError("an inline volume is a file system: raw block needs a claim")
@@ -140,7 +140,7 @@ class Inline:
 
 
 def _check_allowed(attributes: Iterable[str]) -> None:
-    """Reject what only a class may say, not everybody who may write pods. Raises InvalidError."""
+    """Reject what only a class may say, not everybody who may write pods. Raises: InvalidError."""
     for key in sorted(attributes):
         if key == SOURCE:
             raise InvalidError(f"volumeAttributes: {SOURCE!r}: an inline volume begins empty: use a claim to fill it")

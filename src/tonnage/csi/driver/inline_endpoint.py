@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import BoolValue
 from tonnage import __version__
 from tonnage.base.errors import InvalidError
 from tonnage.csi._proto import csi_pb2
-from tonnage.csi.driver.paths import Places, check_parent, refuse_links
+from tonnage.csi.driver.paths import Places, check_parent, reject_links
 from tonnage.csi.driver.registration import RegisteredServer
 from tonnage.csi.driver.services.node import usage_of
 from tonnage.csi.inline.driver import InlineDriver, pod_of
@@ -71,7 +71,7 @@ class InlineNodeService:
         return csi_pb2.NodeGetInfoResponse(node_id=self._node_id)
 
     async def NodePublishVolume(self, request: csi_pb2.NodePublishVolumeRequest) -> csi_pb2.NodePublishVolumeResponse:
-        """Show a pod its volume. Raises as InlineDriver.publish, InvalidError, PreconditionError."""
+        """Show a pod its volume. Raises: as InlineDriver.publish, InvalidError, PreconditionError."""
         target = self._places.path("target_path", request.target_path)
         asked = _asked(request, target)
         if asked.persistent and not self._driver.source.needs.persistent:
@@ -85,14 +85,14 @@ class InlineNodeService:
     ) -> csi_pb2.NodeUnpublishVolumeResponse:
         """Remove a pod's volume; success when nothing is there."""
         target = self._places.path("target_path", request.target_path)
-        refuse_links(target.parent)
+        reject_links(target.parent)
         await self._driver.unpublish(request.volume_id, str(target))
         return csi_pb2.NodeUnpublishVolumeResponse()
 
     async def NodeGetVolumeStats(
         self, request: csi_pb2.NodeGetVolumeStatsRequest
     ) -> csi_pb2.NodeGetVolumeStatsResponse:
-        """Usage in bytes and files, and whether the content is stale. Raises NotFoundError."""
+        """Usage in bytes and files, and whether the content is stale. Raises: NotFoundError."""
         path = self._places.shown(request.volume_path)
         found = await self._driver.usage(request.volume_id, str(path))
         free, free_files = max(found.total - found.used, 0), max(found.max_files - found.files, 0)
@@ -104,7 +104,7 @@ class InlineNodeService:
 
 
 def _asked(request: csi_pb2.NodePublishVolumeRequest, target: Path) -> InlineRequest:
-    """Return the publish call. Raises InvalidError."""
+    """Return the publish call. Raises: InvalidError."""
     capability = request.volume_capability
     if capability.WhichOneof("access_type") != "mount":
         raise InvalidError("an inline volume is a folder: raw block is not offered")
@@ -140,7 +140,7 @@ class InlineEndpoint:
         self._served = RegisteredServer(driver.name, CsiServer(socket, services, driver=driver.name), registry)
 
     async def start(self) -> None:
-        """Continue the volumes, serve, then register. Raises HostError, and as sockets.bind_private."""
+        """Continue the volumes, serve, then register. Raises: HostError, and as sockets.bind_private."""
         await self.driver.start()
         await self._served.start()
 

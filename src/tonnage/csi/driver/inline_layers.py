@@ -33,7 +33,7 @@ class PoolLayers:
     async def make(self, name: str, layer: WritableLayer, staging: Path, pod: InlinePod) -> None:
         """Make a pod's volume of that name and stage it. Idempotent.
 
-        Raises as Pool.create and Pool.stage, InvalidError. One that does not fit is reported, as all inline volumes.
+        Raises: as Pool.create and Pool.stage, InvalidError. One that does not fit is reported, as all inline volumes.
         """
         chosen = select(self._driver, {**layer.parameters, **({POOL: layer.pool} if layer.pool else {})})
         pool = chosen.pool
@@ -51,7 +51,7 @@ class PoolLayers:
         await pool.stage(name, staging)
 
     async def remove(self, name: str, staging: Path) -> None:
-        """Unstage and delete the volume, in whichever pool it is. Idempotent. Raises as Pool.unstage, delete."""
+        """Unstage and delete the volume, in whichever pool it is. Idempotent. Raises: as Pool.unstage, delete."""
         found = await self._driver.find_inline(name)
         pool = found[0] if found is not None else self._driver.first_pool
         await pool.unstage(name, staging)

@@ -59,7 +59,7 @@ class Throttle:
         self._watched: inotify.Inotify | None = None
 
     def check(self) -> None:
-        """Raises UnsupportedError where this node cannot limit IO."""
+        """Raises: UnsupportedError where this node cannot limit IOError."""
         self._cgroups.top()
 
     @asynccontextmanager
@@ -67,7 +67,7 @@ class Throttle:
         """Set the volume's limits after the body has published it at target. pod: uid, "" if unknown.
 
         The cgroup is looked up before the body runs, so what cannot be limited is not published; if the kernel rejects
-        the limits, it is unpublished. Raises PreconditionError, UnsupportedError, HostError, and what the body raises.
+        the limits, it is unpublished. Raises: PreconditionError, UnsupportedError, HostError, and what the body raises.
         """
         if not io_limits_of(volume.effective):
             yield
@@ -95,7 +95,7 @@ class Throttle:
         return self._cgroups.named(self._group)
 
     async def hold(self, pool: Pool, volume: PoolVolume, target: Path, group: Cgroup) -> None:
-        """Set the limits for the volume published at target. Idempotent. Raises HostError, PreconditionError."""
+        """Set the limits for the volume published at target. Idempotent. Raises: HostError, PreconditionError."""
         # A read-only one may differ from the volume's own device.
         device = _node(target) if volume.block else await pool.device(volume.name)
         if device is None:
@@ -135,7 +135,7 @@ class Throttle:
     async def reapply(self, pool: Pool, volume: PoolVolume) -> None:
         """Apply the limits in a volume's record wherever it is published. Idempotent.
 
-        Raises PreconditionError, UnsupportedError, HostError for the first failure, after setting the others.
+        Raises: PreconditionError, UnsupportedError, HostError for the first failure, after setting the others.
         """
         failed: list[TonnageError] = []
         for target in await self._shown(pool, volume):
@@ -220,7 +220,7 @@ def _node(path: str | Path) -> Device | None:
 
 
 def _targets(device: Device, *, block: bool) -> Iterator[Path]:
-    """Paths where a device is mounted, or its node bind-mounted. Raises HostError."""
+    """Paths where a device is mounted, or its node bind-mounted. Raises: HostError."""
     number, same = f"{device[0]}:{device[1]}", origin(device)
     for found in mount.mounts():
         if block:

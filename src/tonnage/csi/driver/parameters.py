@@ -22,7 +22,7 @@ from tonnage.storage.pools.base.contract import PoolVolume
 from tonnage.storage.pools.base.parameters import (
     SOURCE,
     check_modifiable,
-    check_refused,
+    check_rejected,
     check_shared,
     io_limits_of,
     source_of,
@@ -84,7 +84,7 @@ class Selection:
 
 
 def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
-    """Parse parameters. Raises InvalidError for an unknown key or pool, naming it and the known ones."""
+    """Parse parameters. Raises: InvalidError for an unknown key or pool, naming it and the known ones."""
     pool = _pool(driver, parameters.get(POOL, ""), parameters.get(KIND, ""))
     for_the_record = {k for k in parameters if k.startswith(names.CSI_PREFIX) or k in RECORDED or is_fstype(k)}
     ours = {k: v for k, v in parameters.items() if k not in for_the_record}
@@ -93,7 +93,7 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     foreign = _FOREIGN.get(driver.name, {})
     ours = _translate(ours, foreign, pool.features.parameters)
     content = _content(driver, pool, parameters.get(names.PARAM_CONTENT, ""), ours)
-    check_refused(pool, ours)
+    check_rejected(pool, ours)
     if unknown := sorted(set(ours) - pool.features.parameters):
         accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.features.parameters, *foreign})
         raise InvalidError(f"unknown parameter {unknown[0][:60]!r}: pool {pool.name} takes {', '.join(accepted)}")
@@ -109,14 +109,14 @@ def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
 def _content(driver: Driver, pool: Pool, asked: str, ours: dict[str, str]) -> ContentSpec | None:
     """What to fill the volume with: as asked, else as the class's `source` says, which is taken from `ours`.
 
-    Raises InvalidError for what this node does not allow, or the pool does not offer.
+    Raises: InvalidError for what this node does not allow, or the pool does not offer.
     """
     content = spec.decode(asked) if asked else spec.of_source(ours.get(SOURCE, ""))
     if content is None:
         return None
     ours.pop(SOURCE, None)
     if SOURCE not in pool.features.parameters:
-        why = pool.features.refused.get(SOURCE, "its volumes begin empty")
+        why = pool.features.rejected.get(SOURCE, "its volumes begin empty")
         raise InvalidError(f"{content}: pool {pool.name!r} ({pool.kind}) fills no volumes: {why}")
     driver.access.check(content)
     return content
@@ -127,7 +127,7 @@ def _translate(
 ) -> dict[str, str]:
     """Parameters without the foreign keys, or with the equivalent ones where the pool knows them.
 
-    Keys that the pool knows stay unchanged. Raises InvalidError for a value that is not listed.
+    Keys that the pool knows stay unchanged. Raises: InvalidError for a value that is not listed.
     """
     result = {}
     for key, value in parameters.items():
@@ -159,7 +159,7 @@ def _check_source(driver: Driver, parameters: Mapping[str, str]) -> None:
 def changes(driver: Driver, pool: Pool, mutable: Mapping[str, str]) -> dict[str, str]:
     """Mutable parameters (of a VolumeAttributesClass) without the orchestrator's own.
 
-    Raises InvalidError, UnsupportedError.
+    Raises: InvalidError, UnsupportedError.
     """
     ours = {key: value for key, value in mutable.items() if not key.startswith(names.CSI_PREFIX)}
     check_modifiable(pool, ours)
@@ -205,7 +205,7 @@ class Use:
 
 
 def check_capabilities(capabilities: Sequence[csi_pb2.VolumeCapability]) -> Use:
-    """Check capabilities that one volume must have together. Raises InvalidError naming the unsupported one."""
+    """Check capabilities that one volume must have together. Raises: InvalidError naming the unsupported one."""
     if not capabilities:
         raise InvalidError("volume_capabilities is missing")
     for capability in capabilities:
@@ -225,7 +225,7 @@ def check_capabilities(capabilities: Sequence[csi_pb2.VolumeCapability]) -> Use:
 
 
 def check_capability(request: csi_pb2.NodeStageVolumeRequest | csi_pb2.NodePublishVolumeRequest) -> Use:
-    """Check the capability of a node call. Raises InvalidError."""
+    """Check the capability of a node call. Raises: InvalidError."""
     if not request.HasField("volume_capability"):
         raise InvalidError("volume_capability is missing")
     return check_capabilities([request.volume_capability])
@@ -260,7 +260,7 @@ def _fstype_of(capabilities: Sequence[csi_pb2.VolumeCapability]) -> str:
 
 
 def mount_options(flags: Iterable[str]) -> tuple[str, ...]:
-    """Allowed mount options without duplicates. Raises InvalidError naming the first other one."""
+    """Allowed mount options without duplicates. Raises: InvalidError naming the first other one."""
     result: dict[str, None] = {}
     for flag in flags:
         # One flag may hold several options, but the commas of a quoted SELinux context do not separate.
@@ -275,7 +275,7 @@ def mount_options(flags: Iterable[str]) -> tuple[str, ...]:
 def choose_fstype(pool: Pool, *asked: str, block: bool) -> str:
     """The file system for a new volume: the first requested that is not empty; the pool must support it.
 
-    "" for block and for the pool's default. Raises InvalidError naming the supported ones.
+    "" for block and for the pool's default. Raises: InvalidError naming the supported ones.
     """
     if block:
         if not pool.features.blocks:
@@ -291,7 +291,7 @@ def choose_fstype(pool: Pool, *asked: str, block: bool) -> str:
 
 
 def check_fits(volume: PoolVolume, use: Use) -> None:
-    """Check that a volume has a capability. Raises InvalidError."""
+    """Check that a volume has a capability. Raises: InvalidError."""
     if volume.block != use.block:
         is_, asked = ("raw block", "mount") if volume.block else ("a file system", "block")
         raise InvalidError(f"volume {volume.name} is {is_}, requested {asked}")

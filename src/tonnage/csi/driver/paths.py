@@ -29,7 +29,7 @@ class Places:
     def path(self, field: str, text: str) -> Path:
         """The path in a request's field, with symlinks on the way to its root resolved.
 
-        Raises InvalidError when it is not absolute or beneath no root.
+        Raises: InvalidError when it is not absolute or beneath no root.
         """
         path = self._beneath(Path(check_path(field, text)))
         if path is None:
@@ -39,7 +39,7 @@ class Places:
     def shown(self, text: str) -> Path:
         """The path in a request's volume_path.
 
-        Raises InvalidError when it is missing, PreconditionError for a symlink in it, and NotFoundError when no volume
+        Raises: InvalidError when it is missing, PreconditionError for a symlink in it, and NotFoundError when no volume
         is there (CSI, NodeGetVolumeStats and NodeExpandVolume).
         """
         if not text:
@@ -62,23 +62,25 @@ class Places:
 def check_parent(target: Path) -> None:
     """Check the parent directory of target, which the caller must create.
 
-    Raises PreconditionError when it is missing or there is a symlink on the way to it, InvalidError when no file can
+    Raises: PreconditionError when it is missing or there is a symlink on the way to it, InvalidError when no file can
     have that name.
     """
     if len(os.fsencode(target.name)) > _LONGEST_NAME:
         raise InvalidError(f"{target.name[:40]!r}...: a file's name has at most {_LONGEST_NAME} bytes")
     if not _is_there(target.parent, os.O_PATH | os.O_DIRECTORY):
-        raise PreconditionError(f"{target.parent} is not there: the caller makes the folder that holds the target path")
+        raise PreconditionError(
+            f"{target.parent} does not exist: the caller makes the folder that holds the target path"
+        )
 
 
-def refuse_links(*paths: Path) -> None:
-    """Raises PreconditionError when there is a symlink in one of the paths, dangling or not."""
+def reject_links(*paths: Path) -> None:
+    """Raises: PreconditionError when there is a symlink in one of the paths, dangling or not."""
     for path in paths:
         _is_there(path)
 
 
 def _is_there(path: Path, flags: int = os.O_PATH) -> bool:
-    """Whether a path exists. Raises PreconditionError for a symlink in it, HostError."""
+    """Whether a path exists. Raises: PreconditionError for a symlink in it, HostError."""
     with host_errors(f"cannot open {path}"), ignore_errno(*_ABSENT):
         os.close(nofollow.open_path(path, flags))
         return True

@@ -38,7 +38,7 @@ class Reclaimed:
                 return ""
 
     def check(self, pool: str, name: str) -> None:
-        """Raises PreconditionError with the reason for a reclaimed volume."""
+        """Raises: PreconditionError with the reason for a reclaimed volume."""
         if why := self.why(pool, name):
             raise PreconditionError(f"volume {pool}/{name} has no data any more: {why}")
 

@@ -52,7 +52,7 @@ class Registration:
         """The kubelet's reason not to register it."""
 
     async def start(self) -> None:
-        """Make the socket, which the kubelet discovers. Raises as CsiServer.start."""
+        """Make the socket, which the kubelet discovers. Raises: as CsiServer.start."""
         await self._server.start()
 
     async def stop(self) -> None:
@@ -73,7 +73,7 @@ class Registration:
         if request.plugin_registered:
             log.info("registered driver=%s", self._driver)
         else:
-            log.error("registration refused driver=%s error=%r", self._driver, request.error)
+            log.error("registration rejected driver=%s error=%r", self._driver, request.error)
         return registration_pb2.RegistrationStatusResponse()
 
 
@@ -85,7 +85,7 @@ class RegisteredServer:
         self._parts = [part for part in (server, self.registration) if part is not None]
 
     async def start(self) -> None:
-        """Serve, then register. Raises as CsiServer.start."""
+        """Serve, then register. Raises: as CsiServer.start."""
         for part in self._parts:
             await part.start()
 

@@ -20,7 +20,7 @@ class SingleWriters:
         self._targets: dict[str, dict[Path, bool]] = {}
 
     def check(self, volume: str, target: Path, *, single: bool) -> None:
-        """Raises PreconditionError when publishing the volume at target would violate a single-writer publication."""
+        """Raises: PreconditionError when publishing the volume at target would violate a single-writer publication."""
         for other, other_single in self._targets.get(volume, {}).items():
             if other != target and (single or other_single) and (mount.is_mount(other) or os.path.lexists(other)):
                 raise _published(volume, other)
@@ -28,7 +28,7 @@ class SingleWriters:
     def check_mounts(self, volume: str, staging: Path, target: Path, *, home: Path | None = None) -> None:
         """The same for a publication that must be the only one, by the mount table. Blocking.
 
-        home: where the pool itself has the volume mounted. Raises PreconditionError, HostError.
+        home: where the pool itself has the volume mounted. Raises: PreconditionError, HostError.
         """
         table = list(mount.mounts())
         staged = {(entry.device, entry.root) for entry in table if _is_in(entry.target, staging)}

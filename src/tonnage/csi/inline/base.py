@@ -40,7 +40,7 @@ class SourceNeeds:
     tokens. budget: bytes at most of one volume of Files. files: number of files at most. republish: the kubelet calls
     again about once a minute. persistent: PersistentVolumes too, whose handle is the source's to read. asks: whether
     a fill asks somebody else, as a signer: those are at most 20 a second on a node.
-    accepts: whether a key that is not among the attributes is passed on; else it is refused by name.
+    accepts: whether a key that is not among the attributes is passed on; else it is rejected by name.
     """
 
     read_only: bool = False

@@ -101,7 +101,7 @@ class InlineDriver:
         self._state = _State()
 
     async def start(self) -> None:
-        """Mount the tmpfs, continue the volumes that are shown, start the timer. Raises HostError."""
+        """Mount the tmpfs, continue the volumes that are shown, start the timer. Raises: HostError."""
         await asyncio.to_thread(self.store.open)
         for record in await asyncio.to_thread(lambda: list(self.store.records())):
             try:
@@ -246,7 +246,7 @@ class InlineDriver:
             )
 
     async def _fill(self, volume: InlineVolume) -> Filled:
-        """Call the source. Raises TonnageError only."""
+        """Call the source. Raises: TonnageError only."""
         request = volume.request
         ask = FillRequest(
             request.pod,
@@ -330,7 +330,7 @@ class InlineDriver:
         self.store.remove(key)
 
     async def usage(self, handle: str, path: str) -> InlineUsage:
-        """Return a volume's usage. Raises NotFoundError."""
+        """Return a volume's usage. Raises: NotFoundError."""
         volumes = self._state.volumes
         volume = volumes.get(handle) or volumes.get(key_of(handle, path, persistent=True))
         if volume is None or not volume.is_shown:
@@ -500,7 +500,7 @@ def _tokens(text: str) -> dict[str, str]:
 
 
 def _bind(shown: str, target: str, *, readonly: bool) -> None:
-    """Mount a folder at the target. Raises AlreadyExistsError if something else is mounted there, HostError."""
+    """Mount a folder at the target. Raises: AlreadyExistsError if something else is mounted there, HostError."""
     with host_errors(f"cannot make {target}"):
         os.makedirs(target, mode=0o750, exist_ok=True)
     if mount.is_mount(target):

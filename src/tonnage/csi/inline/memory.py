@@ -103,7 +103,7 @@ class MemoryStore:
     size: int = MEMORY
 
     def open(self) -> None:
-        """Mount the tmpfs unless it is mounted. Idempotent. Raises HostError."""
+        """Mount the tmpfs unless it is mounted. Idempotent. Raises: HostError."""
         with host_errors(f"cannot make {self.folder}"):
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if mount.is_mount(self.folder):
@@ -129,7 +129,10 @@ class MemoryStore:
         return self.volume(key) / "source"
 
     def save(self, record: InlineRecord) -> None:
-        """Write a volume's record, and make its folder for the source. Idempotent. Raises HostError, ExhaustedError."""
+        """Write a volume's record, and make its folder for the source. Idempotent.
+
+        Raises: HostError, ExhaustedError.
+        """
         folder = self.volume(record.key)
         with _full(self), host_errors(f"inline volume {record.handle}: cannot write its record"):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -139,7 +142,7 @@ class MemoryStore:
             (folder / "source").mkdir(mode=0o700, exist_ok=True)
 
     def write(self, key: str, files: Mapping[str, Content], group: int | None) -> None:
-        """Replace a volume's files, all at once. Raises InvalidError, ExhaustedError, HostError."""
+        """Replace a volume's files, all at once. Raises: InvalidError, ExhaustedError, HostError."""
         folder = self.data(key)
         with _full(self):
             with host_errors(f"cannot make {folder}"):
@@ -149,11 +152,11 @@ class MemoryStore:
             atomic_writer.write(str(folder), files, gid=-1 if group is None else group)
 
     def read(self, key: str) -> Files:
-        """Return the files that are shown. Raises HostError."""
+        """Return the files that are shown. Raises: HostError."""
         return Files(atomic_writer.read(str(self.data(key))))
 
     def records(self) -> Iterator[InlineRecord]:
-        """Return the records of all volumes; a folder without one is removed. Raises HostError.
+        """Return the records of all volumes; a folder without one is removed. Raises: HostError.
 
         A damaged record is reported and left alone, since a pod may use its volume; unpublishing removes it.
         """
@@ -169,7 +172,7 @@ class MemoryStore:
                 log.error("record of an inline volume is damaged folder=%s error=%s", self.folder / name, failure)
 
     def remove(self, key: str) -> None:
-        """Remove a volume: its files, then its record. Idempotent. Raises HostError."""
+        """Remove a volume: its files, then its record. Idempotent. Raises: HostError."""
         folder = self.volume(key)
         with host_errors(f"inline volume {key}: cannot remove its files"):
             for part in ("data", "source"):

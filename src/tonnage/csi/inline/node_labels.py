@@ -29,7 +29,7 @@ class NodeLabelSource:
         self._node, self._client, self._clock = node, client, clock
 
     async def fill(self, request: FillRequest) -> Files:
-        """Return a file for each label whose key begins with the attribute `prefix`. Raises UnavailableError."""
+        """Return a file for each label whose key begins with the attribute `prefix`. Raises: UnavailableError."""
         if self._client is None:
             raise UnavailableError(f"node {self._node}: there is no API server to ask for its labels")
         labels = (await self._client.get(NODES, self._node)).metadata.labels

@@ -69,7 +69,7 @@ class Trees:
         return base / tree.path if tree.path else base
 
     async def make(self, handle: str, tree: Tree, pod: InlinePod) -> Path:
-        """Mount a tree and return the folder to show. Idempotent. Raises InvalidError, HostError, as TreePools."""
+        """Mount a tree and return the folder to show. Idempotent. Raises: InvalidError, HostError, as TreePools."""
         if not tree.layers:
             raise InvalidError(f"inline volume {handle}: a tree has no layer")
         folder = self._of(handle)
@@ -83,7 +83,7 @@ class Trees:
         return shown
 
     async def remove(self, handle: str) -> None:
-        """Unmount a tree and delete what the pod wrote. Idempotent. Raises HostError, as TreePools."""
+        """Unmount a tree and delete what the pod wrote. Idempotent. Raises: HostError, as TreePools."""
         folder = self._of(handle)
         if not await asyncio.to_thread(folder.is_dir):
             return
@@ -105,7 +105,7 @@ class Trees:
             self._shared.note(str(self._of(handle) / "merged"), tree.layers)
 
     def unmount(self, handle: str) -> None:
-        """Unmount a read-only tree. Idempotent. Blocking. Raises HostError."""
+        """Unmount a read-only tree. Idempotent. Blocking. Raises: HostError."""
         folder = self._of(handle)
         self._shared.unmount(str(folder / "merged"))
         _remove_folders(folder)
@@ -159,7 +159,7 @@ def _opened(path: Path, flags: int) -> Iterator[int]:
 
 
 def _check_inside(shown: Path, tree: Tree) -> None:
-    """Refuse a path that leads out of the tree by a symlink. Raises InvalidError."""
+    """Reject a path that leads out of the tree by a symlink. Raises: InvalidError."""
     base = str(shown)[: -len(tree.path)].rstrip("/") if tree.path else str(shown)
     real = os.path.realpath(shown)
     if real != base and not real.startswith(f"{os.path.realpath(base)}/"):

@@ -33,7 +33,7 @@ class GrpcConnection:
     async def call(self, method: UnaryUnaryMethod[Request, Answer], request: Request, timeout: float) -> Answer:
         """Make one call, in `timeout` seconds.
 
-        Raises CsiError: the server's own, DEADLINE_EXCEEDED, or UNAVAILABLE when it cannot be reached or disconnects.
+        Raises: CsiError: the server's own, DEADLINE_EXCEEDED, or UNAVAILABLE when it cannot be reached or disconnects.
         """
         try:
             return await method(request, timeout=timeout, metadata=trace.headers() if trace.is_on() else None)

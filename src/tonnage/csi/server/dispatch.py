@@ -84,7 +84,7 @@ class Calls:
         self._holding: set[asyncio.Task[Code]] = set()
 
     async def call(self, path: str, message: Message, seconds: float, *, parent: str = "") -> Message:
-        """Make a call from this process. parent: the caller's span. Raises CsiError, as on a socket.
+        """Make a call from this process. parent: the caller's span. Raises: CsiError, as on a socket.
 
         A call that has begun to change a volume continues when its caller is cancelled.
         """
@@ -108,8 +108,8 @@ class Calls:
             method = self._method(request.fields.get(b":path", b""))
             seconds = _timeout(request)
             message = method.read(request)
-        except _RefusedError as refusal:
-            reply(refusal.answer)
+        except _RejectedError as rejection:
+            reply(rejection.answer)
             return _nothing
         except CsiError as failure:
             log.info("request not taken path=%s error=%s", request.fields.get(b":path"), failure.message)
@@ -228,7 +228,7 @@ def _nothing() -> None:
     """Default for a finished call whose caller is gone."""
 
 
-class _RefusedError(Exception):
+class _RejectedError(Exception):
     """A request that is not gRPC."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -243,21 +243,21 @@ class _RefusedError(Exception):
 def _check_form(request: Http2Request) -> None:
     """Check that a request is gRPC.
 
-    Raises _RefusedError with an HTTP status, CsiError if the request is too long.
+    Raises _RejectedError with an HTTP status, CsiError if the request is too long.
     """
     fields = request.fields
     if fields.get(b":method") != b"POST":
-        raise _RefusedError(405, "want POST")
+        raise _RejectedError(405, "want POST")
     if fields.get(b"content-type") not in _TYPES:
-        raise _RefusedError(415, "want content-type application/grpc")
+        raise _RejectedError(415, "want content-type application/grpc")
     if fields.get(b"te") != b"trailers":
-        raise _RefusedError(400, "want te: trailers")
+        raise _RejectedError(400, "want te: trailers")
     if request.is_long:
         raise CsiError(Code.RESOURCE_EXHAUSTED, f"a request of more than {LARGEST_BODY} bytes")
 
 
 def _timeout(request: Http2Request) -> float | None:
-    """The caller's timeout in seconds, None for unlimited. Raises CsiError."""
+    """The caller's timeout in seconds, None for unlimited. Raises: CsiError."""
     text = request.fields.get(b"grpc-timeout")
     if text is None:
         return None

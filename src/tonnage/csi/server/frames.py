@@ -72,7 +72,7 @@ class Frame(NamedTuple):
     payload: bytes
 
     def content(self) -> bytes:
-        """The payload of DATA and HEADERS without padding and priority. Raises FrameError."""
+        """The payload of DATA and HEADERS without padding and priority. Raises: FrameError."""
         payload, start, end = self.payload, 0, len(self.payload)
         if self.flags & PADDED:
             start, end = 1, end - (payload[0] if payload else 0)
@@ -83,13 +83,13 @@ class Frame(NamedTuple):
         return payload[start:end]
 
     def number(self) -> int:
-        """The payload of RST_STREAM and WINDOW_UPDATE. Raises FrameError."""
+        """The payload of RST_STREAM and WINDOW_UPDATE. Raises: FrameError."""
         if len(self.payload) != 4:
             raise FrameError(Reason.FRAME_SIZE_ERROR, f"{len(self.payload)} bytes in a frame of kind {self.kind}")
         return int.from_bytes(self.payload, "big") & LARGEST_WINDOW
 
     def settings(self) -> Iterator[tuple[int, int]]:
-        """The payload of SETTINGS: numbers and values. Raises FrameError."""
+        """The payload of SETTINGS: numbers and values. Raises: FrameError."""
         if self.stream or len(self.payload) % 6 or (self.flags & ACK and self.payload):
             raise FrameError(Reason.FRAME_SIZE_ERROR, "settings that are none")
         return struct.iter_unpack(">HL", self.payload)
@@ -105,7 +105,7 @@ class Frames:
     def read(self, data: bytes) -> Iterator[Frame]:
         """The frames that this data completes.
 
-        Raises FrameError for data that is not HTTP/2, or a frame that is too long.
+        Raises: FrameError for data that is not HTTP/2, or a frame that is too long.
         """
         unread = self._unread
         unread += data

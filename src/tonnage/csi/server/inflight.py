@@ -21,7 +21,7 @@ class InFlight:
 
     @contextmanager
     def hold(self, key: str, doing: str) -> Iterator[None]:
-        """Lock key while the body runs. Raises BusyError when it is locked."""
+        """Lock key while the body runs. Raises: BusyError when it is locked."""
         if (running := self._keys.get(key)) is not None:
             raise BusyError(f"operation pending for volume {key}: {running} is under way, repeat {doing} later")
         self._keys[key] = doing

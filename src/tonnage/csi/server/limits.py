@@ -29,7 +29,7 @@ Check = Callable[[Any], object]
 
 
 def check_request(request: Message) -> None:
-    """Check all fields of a request that are set. Raises InvalidError."""
+    """Check all fields of a request that are set. Raises: InvalidError."""
     for check in _checks(request.DESCRIPTOR):
         check(request)
 
@@ -47,7 +47,7 @@ def check_id(field: str, text: str) -> str:
 
 
 def check_path(field: str, text: str) -> str:
-    """Check a path: absolute, at most 4095 bytes, no NUL, no `..`. Raises InvalidError."""
+    """Check a path: absolute, at most 4095 bytes, no NUL, no `..`. Raises: InvalidError."""
     if not text:
         raise InvalidError(f"{field} is missing")
     if not text.startswith("/"):
@@ -97,7 +97,7 @@ def _check_for(field: FieldDescriptor) -> Check | None:
         return lambda request: [check_id(name, item) for item in getattr(request, name)]
     if field.is_repeated:
         return lambda request: _check_total(name, sum(len(item.encode()) for item in getattr(request, name)))
-    if name == "volume_path":  # a relative one is not refused: nothing is there, which is NOT_FOUND
+    if name == "volume_path":  # a relative one is not rejected: nothing is there, which is NOT_FOUND
         return lambda request: _check_plain_path(name, getattr(request, name))
     if name.endswith("_path"):
         return lambda request: _check_optional(check_path, name, getattr(request, name))

@@ -46,7 +46,7 @@ class CsiServer:
         self._inode = 0
 
     async def start(self) -> None:
-        """Bind the socket and serve. Raises InvalidError, PreconditionError and HostError as sockets.bind_private."""
+        """Bind the socket and serve. Raises: InvalidError, PreconditionError and HostError as sockets.bind_private."""
         if self._accepting is not None:
             return
         listening = sockets.bind_private(self.path)

@@ -46,7 +46,7 @@ class Method:
         self._request = GetMessageClass(method.input_type)
 
     def read(self, request: Http2Request) -> Message:
-        """The message of a request. Raises CsiError with gRPC's code for an invalid one."""
+        """The message of a request. Raises: CsiError with gRPC's code for an invalid one."""
         if not request.body:
             raise CsiError(Code.INVALID_ARGUMENT, f"{self.name} without a request")
         if request.body[0]:

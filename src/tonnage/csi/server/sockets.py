@@ -25,7 +25,7 @@ def socket_path(text: str) -> Path:
 
     `unix:/run/csi.sock` and a plain absolute path are accepted too.
 
-    Raises: Invalid.
+    Raises: InvalidError.
     """
     path = text.removeprefix("unix:")
     if path.startswith("//"):
@@ -48,19 +48,19 @@ def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:
     """A listening socket at path, mode 0600; its directory is made with 0700 if missing.
 
     It is bound under a temporary name and renamed, so it is never visible without listening or with other permissions.
-    A socket left by a dead process is replaced. Raises InvalidError (path too long, something else is there),
+    A socket left by a dead process is replaced. Raises: InvalidError (path too long, something else is there),
     PreconditionError (a live process answers there), HostError.
     """
     check_length(path)
     with host_errors(f"cannot make the socket {path}"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path.parent):
-            _refuse_taken(path)
+            _reject_taken(path)
             return _bind(path, backlog)
 
 
 def check_length(path: Path) -> None:
-    """Raises InvalidError when no unix socket can have this path."""
+    """Raises: InvalidError when no unix socket can have this path."""
     if (size := len(os.fsencode(path))) > LONGEST_PATH:
         raise InvalidError(f"socket path {path} has {size} bytes, Linux takes {LONGEST_PATH}: choose a shorter folder")
 
@@ -73,7 +73,7 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def _refuse_taken(path: Path) -> None:
+def _reject_taken(path: Path) -> None:
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:

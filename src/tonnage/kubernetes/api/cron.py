@@ -86,7 +86,7 @@ class Schedule:
 
 
 def parse(text: str, zone: str = "") -> Schedule:
-    """Read a schedule, in a time zone of the tz database (UTC without). Raises InvalidError."""
+    """Read a schedule, in a time zone of the tz database (UTC without). Raises: InvalidError."""
     if len(text) > LONGEST:
         raise InvalidError(f"schedule {text[:60]!r}...: has {len(text)} characters, want at most {LONGEST}")
     fields = _WORDS.get(text, text).split()

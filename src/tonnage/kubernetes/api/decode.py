@@ -40,7 +40,7 @@ def decode(data: bytes | msgspec.Raw, form: type[T]) -> T:
 
 
 def convert(value: Any, form: type[T]) -> T:
-    """Read plain data. value stays as it is. Raises msgspec.ValidationError."""
+    """Read plain data. value stays as it is. Raises: msgspec.ValidationError."""
     try:
         return msgspec.convert(value, form)
     except msgspec.ValidationError:

@@ -82,7 +82,7 @@ class Kind(Generic[T]):
         return {"apiVersion": self.api_version, "kind": self.kind}
 
     def decode(self, data: bytes | msgspec.Raw) -> T:
-        """Decode one object; null is absent. Raises ValueError on a wrong type, RecursionError."""
+        """Decode one object; null is absent. Raises: ValueError on a wrong type, RecursionError."""
         return decode(data, self.struct)
 
 

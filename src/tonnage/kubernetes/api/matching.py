@@ -21,12 +21,12 @@ FILESYSTEM = "Filesystem"
 
 
 def requested(claim: PersistentVolumeClaim) -> int:
-    """Requested bytes of the claim; 0 when it has none. Raises InvalidError for text that is not a quantity."""
+    """Requested bytes of the claim; 0 when it has none. Raises: InvalidError for text that is not a quantity."""
     return to_bytes(claim.spec.resources.requests.get("storage", "0"))
 
 
 def capacity(volume: PersistentVolume) -> int:
-    """Bytes of the volume; 0 when it has no capacity. Raises InvalidError for text that is not a quantity."""
+    """Bytes of the volume; 0 when it has no capacity. Raises: InvalidError for text that is not a quantity."""
     return to_bytes(volume.spec.capacity.get("storage", "0"))
 
 

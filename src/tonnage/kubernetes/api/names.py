@@ -252,7 +252,7 @@ def is_dns_subdomain(text: str) -> bool:
 
 
 def check_driver_name(name: str) -> str:
-    """Return the name of a CSI driver. Raises InvalidError unless CSI allows it."""
+    """Return the name of a CSI driver. Raises: InvalidError unless CSI allows it."""
     if not is_dns_subdomain(name.lower()) or len(name) > 63:
         raise InvalidError(f"driver name {name[:80]!r}: want a DNS name of at most 63 characters")
     return name

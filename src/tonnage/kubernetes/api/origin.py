@@ -143,7 +143,7 @@ def origin_of(
 def _claim_origin(name: str, source: PersistentVolumeClaim | None, volumes: VolumeLookup) -> Origin:
     text = f"claim {name}"
     if source is None:
-        return Origin(text, missing=f"{text} is not there")
+        return Origin(text, missing=f"{text} does not exist")
     if source.metadata.deleting:
         return Origin(text, missing=f"{text} is being deleted")
     volume = volumes(source.spec.volume_name) if is_bound(source) else None
@@ -158,7 +158,7 @@ def _snapshot_origin(
     """The origin of a snapshot: its content's label names the node, else the volume that was snapshotted."""
     text = f"snapshot {name}"
     if snapshot is None:
-        return Origin(text, missing=f"{text} is not there")
+        return Origin(text, missing=f"{text} does not exist")
     content = contents(content_name_of(snapshot))
     # While a Pending claim needs it, a deleted snapshot keeps its content: the claim is still made.
     if snapshot.metadata.deleting and (content is None or content.metadata.deleting):

@@ -42,7 +42,7 @@ def merge(target: Json, patch: Json) -> Json:
 def apply_json_patch(target: Json, operations: Json) -> Json:
     """Apply a JSON patch.
 
-    Raises InvalidError (malformed) and ApiInvalidError (a path that is not there, a failed test).
+    Raises: InvalidError (malformed) and ApiInvalidError (a path that is not there, a failed test).
     """
     if not isinstance(operations, list):
         raise InvalidError("a JSON patch is a list of operations")
@@ -110,7 +110,7 @@ def _missing(path: list[str]) -> ApiInvalidError:
 
 
 def _index(part: str, length: int, path: list[str]) -> int:
-    """A list index from 0 to below length; a negative one counts from the end. Raises ApiInvalidError."""
+    """A list index from 0 to below length; a negative one counts from the end. Raises: ApiInvalidError."""
     digits = part.removeprefix("-")
     if not digits.isascii() or not digits.isdigit() or (part != "0" and digits.startswith("0")) or len(digits) > 9:
         raise ApiInvalidError(f"JSON patch: {part!r} of /{'/'.join(path)} is not a list index")
@@ -132,7 +132,7 @@ def _at(value: Json, path: list[str]) -> Json:
 
 
 def _read(target: Json, path: list[str]) -> Json:
-    """The value at path; None for a missing member of an existing object. Raises ApiInvalidError."""
+    """The value at path; None for a missing member of an existing object. Raises: ApiInvalidError."""
     parent = _at(target, path[:-1])
     return parent.get(path[-1]) if path and isinstance(parent, dict) else _at(target, path)
 

@@ -142,7 +142,7 @@ def rejection(spec: Spec, container: Spec) -> Rejection | None:
     return None
 
 
-def refusal(spec: Spec) -> PodRejection | None:
+def pod_rejection(spec: Spec) -> PodRejection | None:
     """Why a kubelet does not let a new pod begin, in its words; None if it does."""
     contexts: list[tuple[Rules, Spec]] = [(POD_CONTEXT, _context(spec))]
     contexts += [(rules, _context(one)) for word, rules in _CONTEXTS.items() for one in spec.get(word) or ()]

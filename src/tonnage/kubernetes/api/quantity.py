@@ -33,7 +33,7 @@ class Quantity:
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
-        """Read a quantity. Raises InvalidError."""
+        """Read a quantity. Raises: InvalidError."""
         if not isinstance(text, str) or len(text) > 128:
             raise _unreadable(text)
         return _parse(text)
@@ -109,7 +109,7 @@ def _strip(number: int, base: int, limit: int) -> tuple[int, int]:
 
 
 def to_bytes(text: str) -> int:
-    """A quantity as whole bytes, rounded up. Raises InvalidError."""
+    """A quantity as whole bytes, rounded up. Raises: InvalidError."""
     return Quantity.parse(text).value
 
 

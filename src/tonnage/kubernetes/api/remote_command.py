@@ -42,10 +42,10 @@ class Streams(Protocol):
         """The next message, None when the client is gone."""
 
     async def send(self, channel: int, data: bytes) -> None:
-        """Send output. Raises ConnectionError."""
+        """Send output. Raises: ConnectionError."""
 
 
 Session = Callable[[Streams], Awaitable[int]]
-"""Serves a client until the command ends; its exit code. Raises TonnageError."""
+"""Serves a client until the command ends; its exit code. Raises: TonnageError."""
 OpenSession = Callable[[str, str, StreamOptions], Awaitable[Session]]
-"""(namespace, pod, options) -> what serves the client. Raises ApiError for a pod or container that cannot be meant."""
+"""(namespace, pod, options) -> what serves the client. Raises: ApiError for a pod or container that cannot be meant."""

@@ -77,7 +77,7 @@ EVERYTHING = Selector()
 
 
 def parse_labels(text: str) -> Selector:
-    """Read `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`. Raises InvalidError."""
+    """Read `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`. Raises: InvalidError."""
     requirements: list[Requirement] = []
     position, text = 0, text.strip()
     while position < len(text):
@@ -116,7 +116,7 @@ def _key(key: str, text: str) -> str:
 
 
 def parse_fields(text: str) -> Selector:
-    """Read `metadata.name=x,spec.nodeName!=y`; keys are field paths. Raises InvalidError."""
+    """Read `metadata.name=x,spec.nodeName!=y`; keys are field paths. Raises: InvalidError."""
     requirements: list[Requirement] = []
     for part in filter(None, (p.strip() for p in text.split(","))):
         _check_number(requirements)
@@ -131,7 +131,7 @@ def parse_fields(text: str) -> Selector:
 
 
 def from_label_selector(selector: LabelSelector) -> Selector:
-    """Compile metav1.LabelSelector. Raises InvalidError on an unknown operator."""
+    """Compile metav1.LabelSelector. Raises: InvalidError on an unknown operator."""
     equal = [Requirement(k, "In", (v,)) for k, v in selector.match_labels.items()]
     return Selector((*equal, *(_compile(e) for e in selector.match_expressions)))
 

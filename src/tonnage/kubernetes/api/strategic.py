@@ -86,7 +86,7 @@ def merge_keys(kind: str) -> dict[str, str | None]:
 
 
 def apply(target: Json, patch: Json, kind: str) -> Object:
-    """Apply a strategic merge patch to an object of kind. Raises InvalidError on malformed directives."""
+    """Apply a strategic merge patch to an object of kind. Raises: InvalidError on malformed directives."""
     if not isinstance(patch, dict):
         raise InvalidError("a strategic merge patch is an object")
     return _merge_object(target if isinstance(target, dict) else {}, patch, "", merge_keys(kind))

@@ -130,7 +130,7 @@ class Client:
         self.transport = transport
 
     async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        """Get one object (live read). Raises ApiNotFoundError, ApiUnreadableError."""
+        """Get one object (live read). Raises: ApiNotFoundError, ApiUnreadableError."""
         return _read(kind, (await self._send("GET", kind.path(namespace, name))).body)
 
     async def list(
@@ -146,7 +146,7 @@ class Client:
     ) -> Listing[T]:
         """List all objects (in pages), filtered by a label and a field selector, and by keep on arrival.
 
-        Raises ApiUnreadableError for the first object that cannot be read: a caller that deletes what no object refers
+        Raises: ApiUnreadableError for the first object that cannot be read: a caller that deletes what no object refers
         to must not miss one. tolerant: continue without such objects, and return them in `unreadable`.
         """
         query = _query(labelSelector=labels, fieldSelector=fields, resourceVersion=resource_version, limit=str(PAGE))
@@ -193,7 +193,7 @@ class Client:
         resource_version: str = "",
         keep: Keep | None = None,
     ) -> AsyncIterator[AsyncIterator[Sequence[WatchEvent[T]]]]:
-        """Watch; iterate over batches of events until the server ends it. Raises ApiGoneError: list again."""
+        """Watch; iterate over batches of events until the server ends it. Raises: ApiGoneError: list again."""
         query = _query(
             watch="true",
             allowWatchBookmarks="true",
@@ -207,7 +207,7 @@ class Client:
     async def create(self, kind: Kind[T], body: Mapping[str, Any], namespace: str = "", *, subresource: str = "") -> T:
         """Create an object from plain data; apiVersion and kind are added.
 
-        Raises ApiAlreadyExistsError, ApiInvalidError.
+        Raises: ApiAlreadyExistsError, ApiInvalidError.
         """
         data = msgspec.json.encode({**kind.head(), **body})
         return _read(kind, (await self._send("POST", kind.path(namespace, "", subresource), body=data)).body)
@@ -225,7 +225,7 @@ class Client:
     ) -> T:
         """Patch an object: a mapping is a merge patch (None removes a key) or a StrategicPatch, a list a JSON patch.
 
-        resource_version and uid are preconditions, where given (not for JSON patches). Raises ApiConflictError,
+        resource_version and uid are preconditions, where given (not for JSON patches). Raises: ApiConflictError,
         ApiNotFoundError, ApiInvalidError.
         """
         content_type = JSON_PATCH
@@ -251,7 +251,7 @@ class Client:
     ) -> None:
         """Delete an object. uid and resource_version are preconditions, where given.
 
-        propagation: Background, Foreground or Orphan; "" for the server's default. Raises ApiNotFoundError,
+        propagation: Background, Foreground or Orphan; "" for the server's default. Raises: ApiNotFoundError,
         ApiConflictError.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}

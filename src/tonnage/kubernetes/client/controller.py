@@ -55,7 +55,7 @@ def on_difference(shape: Callable[[T], object], keys: Callable[[T], Iterable[K]]
 async def settle(obj: T | None, step: Callable[[T], Awaitable[T | None]], *, most: int = 8) -> None:
     """Run steps, each on the object that the last one has left, until one leaves none.
 
-    most: after so many, writes seem to be undone by somebody, and back-off is due. Raises BusyError.
+    most: after so many, writes seem to be undone by somebody, and back-off is due. Raises: BusyError.
     """
     for _ in range(most):
         if obj is None:

@@ -46,7 +46,7 @@ class HttpTransport:
         self._endless = aiohttp.ClientTimeout(total=None, sock_connect=10.0, sock_read=SILENCE)
         self._headers = {"User-Agent": user_agent, **access.headers}
         self._open: aiohttp.ClientSession | None = None
-        self._refused = False
+        self._rejected = False
 
     def _session(self) -> aiohttp.ClientSession:
         if self._open is None:
@@ -55,7 +55,7 @@ class HttpTransport:
         return self._open
 
     async def request(self, request: Request) -> Response:
-        """Send a request. Raises UnavailableError when there is no connection or no response in time."""
+        """Send a request. Raises: UnavailableError when there is no connection or no response in time."""
         async with self._turns, self._send(request, self._timeout) as answer:
             try:
                 return Response(answer.status, await answer.read(), answer.headers)
@@ -71,7 +71,7 @@ class HttpTransport:
 
     async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         try:
-            async for chunk in answer.content.iter_any():  # not by lines: aiohttp refuses long ones
+            async for chunk in answer.content.iter_any():  # not by lines: aiohttp rejects long ones
                 yield chunk
         except _LOST as failure:
             raise self._unavailable(failure) from failure
@@ -85,7 +85,7 @@ class HttpTransport:
             if (other := await self._access.token()) != token:
                 answer.release()
                 answer = await self._send_as(other, request, timeout)
-        self._tell(refused=answer.status == _UNAUTHORIZED)
+        self._tell(rejected=answer.status == _UNAUTHORIZED)
         try:
             yield answer
         finally:
@@ -114,13 +114,13 @@ class HttpTransport:
         metrics.REQUESTS.labels(str(answer.status), request.method).inc()
         return answer
 
-    def _tell(self, *, refused: bool) -> None:
+    def _tell(self, *, rejected: bool) -> None:
         """Log once when the server begins to reject us, and once when that is over."""
-        if refused == self._refused:
+        if rejected == self._rejected:
             return
-        self._refused = refused
-        metrics.REFUSED.set(refused)
-        if refused:
+        self._rejected = rejected
+        metrics.REJECTED.set(rejected)
+        if rejected:
             log.error(
                 "API server does not accept our credentials: nothing is made or removed until it does, mounts stay; the"
                 " token has run out, or its account or pod is gone server=%s",

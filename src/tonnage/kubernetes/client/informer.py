@@ -156,7 +156,7 @@ class Informer(Generic[T]):
             level = logging.ERROR if isinstance(failure, ApiUnreadableError) else logging.DEBUG
             log.log(level, "watch lost kind=%s retry=%.2fs error=%s", self.kind.plural, delay, failure)
             if isinstance(failure, ApiError) and failure.code != _UNAUTHORIZED:
-                self._version = ""  # refused, so what we know of versions may be wrong
+                self._version = ""  # rejected, so what we know of versions may be wrong
             await asyncio.sleep(delay)
 
     async def _do_without(self, failure: ApiError) -> None:

@@ -97,7 +97,7 @@ class Token(Protocol):
     """Provides the current bearer token ("" for none), and caches it."""
 
     async def __call__(self) -> str:
-        """The token. Raises UnavailableError."""
+        """The token. Raises: UnavailableError."""
 
     def forget(self) -> None:
         """Read the token again next time if possible: the server rejected it."""
@@ -134,7 +134,7 @@ class Access:
 def load(path: str | Path | None = None, *, context: str = "") -> Access:
     """Read a kubeconfig file: path, else the first existing one of $KUBECONFIG, else ~/.kube/config.
 
-    Raises InvalidError with the file's name and what is missing in it.
+    Raises: InvalidError with the file's name and what is missing in it.
     """
     file = _find(path)
     try:
@@ -160,7 +160,7 @@ def load(path: str | Path | None = None, *, context: str = "") -> Access:
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Access:
     """Access for a pod by its service account; the token is read again after a minute.
 
-    Raises InvalidError outside a pod.
+    Raises: InvalidError outside a pod.
     """
     host, port = os.environ.get("KUBERNETES_SERVICE_HOST", ""), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (folder / "token").exists():
@@ -257,7 +257,7 @@ class ExecPlugin:
         self._lock = asyncio.Lock()
 
     async def __call__(self) -> str:
-        """The current token. Raises UnavailableError when the program fails."""
+        """The current token. Raises: UnavailableError when the program fails."""
         async with self._lock:
             if self._status is None or self._expired(self._status):
                 self._status = await self._ask()

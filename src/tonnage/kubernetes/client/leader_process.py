@@ -93,7 +93,7 @@ class ElectedProcess:
         return self._exporter.url
 
     async def start(self) -> None:
-        """Serve metrics and take part in the election. Raises HostError when the address cannot be bound."""
+        """Serve metrics and take part in the election. Raises: HostError when the address cannot be bound."""
         await self._exporter.start()
         self._tasks.start(supervise("election", lambda: self._election.run(self._lead)), "election")
 

@@ -27,7 +27,7 @@ async def patch_object(
 ) -> T:
     """Merge body into the object. guarded: only if it has not changed since it was read.
 
-    Raises ApiNotFoundError, ApiConflictError, ApiInvalidError.
+    Raises: ApiNotFoundError, ApiConflictError, ApiInvalidError.
     """
     meta = obj.metadata
     version = meta.resource_version if guarded else ""
@@ -40,7 +40,7 @@ async def write_status(
 ) -> T | None:
     """Write fields of the status, unless the object has them; returns the object, None of a deleted one. Idempotent.
 
-    Raises ApiConflictError, ApiInvalidError.
+    Raises: ApiConflictError, ApiInvalidError.
     """
     if has_fields(obj.status, status):  # type: ignore[attr-defined]
         return obj
@@ -57,7 +57,10 @@ def has_fields(status: msgspec.Struct, wanted: Mapping[str, Any]) -> bool:
 
 
 async def delete_object(client: Client, kind: Kind[T], obj: T, *, guarded: bool = False, propagation: str = "") -> None:
-    """Delete the object. guarded: only if it has not changed since it was read. Idempotent. Raises ApiConflictError."""
+    """Delete the object. guarded: only if it has not changed since it was read. Idempotent.
+
+    Raises: ApiConflictError.
+    """
     meta = obj.metadata
     version = meta.resource_version if guarded else ""
     with suppress(ApiNotFoundError):
@@ -69,7 +72,7 @@ async def delete_object(client: Client, kind: Kind[T], obj: T, *, guarded: bool 
 async def release(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None:
     """Remove the finalizer from obj, in one write. Idempotent: a deleted or recreated object is left alone.
 
-    Raises ApiConflictError when the object has changed since it was read: read it again.
+    Raises: ApiConflictError when the object has changed since it was read: read it again.
     """
     meta = obj.metadata
     rest = [f for f in meta.finalizers if f != finalizer]
@@ -87,7 +90,7 @@ async def release(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None
 async def protect(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None:
     """Add the finalizer to obj, in one write. Idempotent: a deleted object is left alone.
 
-    Raises ApiConflictError when the object has changed since it was read: read it again.
+    Raises: ApiConflictError when the object has changed since it was read: read it again.
     """
     meta = obj.metadata
     if finalizer in meta.finalizers:

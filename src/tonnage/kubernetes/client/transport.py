@@ -46,7 +46,7 @@ class Response:
 
 
 class Transport(Protocol):
-    """Carries requests to one API server. Raises UnavailableError when there is no connection to it."""
+    """Carries requests to one API server. Raises: UnavailableError when there is no connection to it."""
 
     async def request(self, request: Request) -> Response:
         """Send one request and read the whole response."""

@@ -16,7 +16,7 @@ T = TypeVar("T", bound=KubeObject)
 async def until(
     client: Client, kind: Kind[T], name: str, holds: Callable[[T], bool], *, namespace: str = "", seconds: float = 60.0
 ) -> T:
-    """Wait for holds(object) and return the object; it need not exist yet. Raises TimeoutError."""
+    """Wait for holds(object) and return the object; it need not exist yet. Raises: TimeoutError."""
     fields = f"metadata.name={name}"
     try:
         async with asyncio.timeout(seconds):
@@ -36,7 +36,7 @@ async def until(
 
 
 async def until_gone(client: Client, kind: Kind[T], *, namespace: str = "", seconds: float = 60.0) -> None:
-    """Wait until no object of the kind exists. Raises TimeoutError after so many seconds."""
+    """Wait until no object of the kind exists. Raises: TimeoutError after so many seconds."""
     left: set[str] = set()
     try:
         async with asyncio.timeout(seconds):

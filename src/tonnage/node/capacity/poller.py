@@ -166,7 +166,7 @@ class Readings:
             await self._clock.sleep(_LOOK)
 
     async def _read(self, driver: DriverInfo) -> None:
-        """Call GetCapacity once for each set of parameters. Raises CsiError."""
+        """Call GetCapacity once for each set of parameters. Raises: CsiError."""
         served = self.sources(driver)
         for source in [source for source, storage_class in served.items() if driver.publishes_ahead(storage_class)]:
             # The scheduler finds such volumes as PVs; capacity would make it choose nodes without one.

@@ -59,7 +59,7 @@ class PoolCondition(Reconciler[str]):
         faults.changed = lambda: self.enqueue(node)
 
     async def reconcile(self, name: str) -> float | None:
-        """Write the condition if it differs. Idempotent. Raises ApiError, UnavailableError."""
+        """Write the condition if it differs. Idempotent. Raises: ApiError, UnavailableError."""
         node = self._nodes.get(name)
         if node is None:
             return None

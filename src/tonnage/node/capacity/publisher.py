@@ -30,7 +30,7 @@ from tonnage.node.config.agent import AgentConfig
 from tonnage.provisioning.capacity import tier
 from tonnage.provisioning.capacity.ledger import PoolCapacity
 from tonnage.provisioning.capacity.object import (
-    Wish,
+    DesiredCapacity,
     counted,
     difference,
     inline,
@@ -102,34 +102,34 @@ class CapacityPublisher:
 
         Returns the seconds until more is due, None for nothing.
 
-        Raises: ApiError, Unavailable.
+        Raises: ApiError, UnavailableError.
         """
         self._wake.clear()
         self._own.restored.clear()
-        everything = self._wishes()
+        everything = self._all_desired()
         plan = self._tiers.plan(everything)
         await self._tiers.lower(plan)
-        wishes = [wish for wish in everything if wish.class_name in plan.own]
+        all_desired = [desired for desired in everything if desired.class_name in plan.own]
         now = self._clock.monotonic()
-        changed = {w.name for w in wishes if self._own.is_changed(w)}
-        refused = await self._remove_obsolete(everything)
-        lower = [w for w in wishes if w.name in changed or self._is_urgent(w)]
-        higher = [w for w in wishes if self._is_higher(w) and w not in lower]
+        changed = {w.name for w in all_desired if self._own.is_changed(w)}
+        rejected = await self._remove_obsolete(everything)
+        lower = [w for w in all_desired if w.name in changed or self._is_urgent(w)]
+        higher = [w for w in all_desired if self._is_higher(w) and w not in lower]
         may_rise = now >= self._increased + INCREASE_EVERY
         if lower and now >= self._written + DECREASE_EVERY:
             self._written = now
             if may_rise and any(self._is_higher(w) for w in lower):
                 self._increased = now
-            refused += await self._own.write_all(lower, rise=may_rise)
+            rejected += await self._own.write_all(lower, rise=may_rise)
             higher += [] if may_rise else [w for w in lower if self._is_higher(w)]  # rewritten with the lower number
             lower = []
         if higher and may_rise:
             self._increased = now
-            refused += await self._own.write_all(higher, rise=True)
+            rejected += await self._own.write_all(higher, rise=True)
             higher = []
-        refused += await self._settle(plan, everything)
-        if refused:
-            raise refused[0]
+        rejected += await self._settle(plan, everything)
+        if rejected:
+            raise rejected[0]
         self._note_published(len(everything), waiting=bool(lower))
         if lower:
             return self._written + DECREASE_EVERY - now
@@ -153,7 +153,7 @@ class CapacityPublisher:
         """Drivers whose capacity is this node's: what all nodes share, without topology, the controller publishes."""
         return [driver for driver in self._drivers if driver.topology]
 
-    def _wishes(self) -> list[Wish]:
+    def _all_desired(self) -> list[DesiredCapacity]:
         found = []
         for driver in self._published():
             for source, storage_class in self._readings.sources(driver).items():
@@ -167,10 +167,10 @@ class CapacityPublisher:
                         tier.usual(self._ledger.asked(source)),
                     )
                     name = self._name(source)
-                    found.append(Wish(name, source, driver, storage_class, amount, *counts, reason, usual))
+                    found.append(DesiredCapacity(name, source, driver, storage_class, amount, *counts, reason, usual))
         return found
 
-    async def _settle(self, plan: TierPlan, wishes: Sequence[Wish]) -> list[ApiError]:
+    async def _settle(self, plan: TierPlan, all_desired: Sequence[DesiredCapacity]) -> list[ApiError]:
         """Write labels, then the objects that these labels require.
 
         Returns the errors of rejected writes.
@@ -178,22 +178,22 @@ class CapacityPublisher:
         published = {o.storage_class_name for o in self._own.there.values()}
         known = [s.storage_class for driver in self._drivers for s in self._readings.sources(driver)]
         await self._tiers.settle(plan, published=published, known=known if self._drivers.complete else None)
-        refused: list[ApiError] = []
-        for wish in wishes:
-            if wish.name in self._own.there and self._tiers.is_settled(plan, wish.class_name):
-                refused += await self._own.remove(wish.name)
-        return refused
+        rejected: list[ApiError] = []
+        for desired in all_desired:
+            if desired.name in self._own.there and self._tiers.is_settled(plan, desired.class_name):
+                rejected += await self._own.remove(desired.name)
+        return rejected
 
     def _name(self, source: CapacitySource) -> str:
         return object_name(source.driver, source.storage_class, self._node)
 
-    async def _remove_obsolete(self, wishes: Sequence[Wish]) -> list[ApiError]:
+    async def _remove_obsolete(self, all_desired: Sequence[DesiredCapacity]) -> list[ApiError]:
         """Remove objects of classes and drivers that are gone, and duplicates.
 
         Returns the errors of rejected writes. An object without a GetCapacity result stays as it is.
         """
-        refused: list[ApiError] = []
-        current, classes = {w.name for w in wishes}, {w.class_name for w in wishes}
+        rejected: list[ApiError] = []
+        current, classes = {w.name for w in all_desired}, {w.class_name for w in all_desired}
         for driver in self._published():
             current |= {self._name(s) for s in self._readings.sources(driver)}
         for name, obj in list(self._own.there.items()):
@@ -201,20 +201,20 @@ class CapacityPublisher:
             if name not in current and (known or self._drivers.complete):
                 if known and obj.storage_class_name in classes:
                     self._own.say(f"{name} is a duplicate of the object of class {obj.storage_class_name}: removed")
-                refused += await self._own.remove(name)
-        return refused
+                rejected += await self._own.remove(name)
+        return rejected
 
     # Comparing
 
-    def _is_urgent(self, wish: Wish) -> bool:
-        have = self._own.there.get(wish.name)
+    def _is_urgent(self, desired: DesiredCapacity) -> bool:
+        have = self._own.there.get(desired.name)
         if have is None:  # an object that replaces a tier is no increase
-            return self._tiers.now(wish.class_name) > 0
-        return self._own.is_urgent(wish, have)
+            return self._tiers.now(desired.class_name) > 0
+        return self._own.is_urgent(desired, have)
 
-    def _is_higher(self, wish: Wish) -> bool:
-        have = self._own.there.get(wish.name)
-        return self._own.owner() is not None if have is None else wish.is_higher(have)
+    def _is_higher(self, desired: DesiredCapacity) -> bool:
+        have = self._own.there.get(desired.name)
+        return self._own.owner() is not None if have is None else desired.is_higher(have)
 
 
 async def _either(event: asyncio.Event, seconds: float | None) -> None:
@@ -278,27 +278,27 @@ class OwnCapacity:
             self.there[new.metadata.name] = new
             self._wake()
 
-    def is_changed(self, wish: Wish) -> bool:
+    def is_changed(self, desired: DesiredCapacity) -> bool:
         """Return whether somebody changed the object after our last write.
 
         Emits one Event for a change or a removal.
         """
-        have, left = self.there.get(wish.name), self._left.get(wish.name)
-        if left is None and have is not None and not self.is_urgent(wish, have) and not wish.is_higher(have):
-            self._left[wish.name] = have  # already as desired: from before this process started
+        have, left = self.there.get(desired.name), self._left.get(desired.name)
+        if left is None and have is not None and not self.is_urgent(desired, have) and not desired.is_higher(have):
+            self._left[desired.name] = have  # already as desired: from before this process started
         if left is None or have is left:
             return False
-        del self._left[wish.name]
+        del self._left[desired.name]
         if have is None:
             if self.owner() not in left.metadata.owner_references:
                 return False  # garbage collected with its Node
-            self.say(f"{wish.name} of class {left.storage_class_name} was removed by somebody: made again")
+            self.say(f"{desired.name} of class {left.storage_class_name} was removed by somebody: made again")
             return False  # what is missing is written anyway
         what = difference(left, have)
         if not what:  # a foreign field
-            self._left[wish.name] = have
+            self._left[desired.name] = have
             return False
-        self.say(f"{wish.name} of class {left.storage_class_name} was changed by somebody ({what}): put right")
+        self.say(f"{desired.name} of class {left.storage_class_name} was changed by somebody ({what}): put right")
         return True
 
     def say(self, text: str) -> None:
@@ -311,16 +311,16 @@ class OwnCapacity:
 
     # Comparing
 
-    def is_urgent(self, wish: Wish, have: CSIStorageCapacity) -> bool:
+    def is_urgent(self, desired: DesiredCapacity, have: CSIStorageCapacity) -> bool:
         """Return whether the object publishes too much, or lacks a field."""
-        is_current = counted(have) >= wish.required_version and reason(have) == wish.reason
-        return wish.is_lower(have) or not is_current or not self._is_labelled(have, wish)
+        is_current = counted(have) >= desired.required_version and reason(have) == desired.reason
+        return desired.is_lower(have) or not is_current or not self._is_labelled(have, desired)
 
-    def _is_labelled(self, have: CSIStorageCapacity, wish: Wish) -> bool:
+    def _is_labelled(self, have: CSIStorageCapacity, desired: DesiredCapacity) -> bool:
         """Return whether the object has our labels and is owned by our Node."""
         owner, labels = self.owner(), have.metadata.labels
         owned = owner is None or have.metadata.owner_references == [owner]
-        return owned and wish.labels(self._scope).items() <= labels.items()
+        return owned and desired.labels(self._scope).items() <= labels.items()
 
     def owner(self) -> OwnerReference | None:
         """Return the owner reference to our Node, None without a Node: no object can be created then."""
@@ -331,25 +331,25 @@ class OwnCapacity:
 
     # Writing
 
-    async def write_all(self, wishes: Sequence[Wish], *, rise: bool) -> list[ApiError]:
+    async def write_all(self, all_desired: Sequence[DesiredCapacity], *, rise: bool) -> list[ApiError]:
         """Write all desired objects. Idempotent.
 
         rise: whether numbers may increase.
 
         Returns the errors of rejected writes; one rejected object does not stop the others. Raises: UnavailableError.
         """
-        refused: list[ApiError] = []
-        for wish in wishes:
+        rejected: list[ApiError] = []
+        for desired in all_desired:
             try:
-                await self._write(wish, rise=rise)
+                await self._write(desired, rise=rise)
             except ApiError as failure:
-                refused.append(failure)
-        return refused
+                rejected.append(failure)
+        return rejected
 
     async def remove(self, name: str) -> list[ApiError]:
         """Remove an object; return the errors of rejected writes. Idempotent.
 
-        Raises: Unavailable.
+        Raises: UnavailableError.
         """
         try:
             with suppress(ApiNotFoundError):
@@ -359,41 +359,41 @@ class OwnCapacity:
         self._forget(name)
         return []
 
-    async def _write(self, wish: Wish, *, rise: bool) -> None:
-        have = self.there.get(wish.name)
-        if have is None or not wish.is_in_place(have):
-            await self._create(wish, have)
+    async def _write(self, desired: DesiredCapacity, *, rise: bool) -> None:
+        have = self.there.get(desired.name)
+        if have is None or not desired.is_in_place(have):
+            await self._create(desired, have)
             return
-        amount = wish.amount
+        amount = desired.amount
         if not rise:  # publish the observed claim version now, the increase later: the old number is still safe
             available, maximum = numbers(have)
             amount = PoolCapacity(
                 min(amount.available, available), least(amount.maximum, maximum), least(amount.inline, inline(have))
             )
-        body = wish.patch(amount)
-        if not self._is_labelled(have, wish):
-            body["metadata"]["labels"] = wish.labels(self._scope)
+        body = desired.patch(amount)
+        if not self._is_labelled(have, desired):
+            body["metadata"]["labels"] = desired.labels(self._scope)
             if owner := self.owner():
                 body["metadata"]["ownerReferences"] = [to_builtins(owner)]
         try:
-            self._left.pop(wish.name, None)  # until the outcome is known
-            self._keep(await self._client.patch(CAPACITIES, wish.name, body, self._namespace), ours=True)
+            self._left.pop(desired.name, None)  # until the outcome is known
+            self._keep(await self._client.patch(CAPACITIES, desired.name, body, self._namespace), ours=True)
         except ApiNotFoundError:
-            self.there.pop(wish.name, None)
+            self.there.pop(desired.name, None)
             self._wake()
 
-    async def _create(self, wish: Wish, have: CSIStorageCapacity | None) -> None:
+    async def _create(self, desired: DesiredCapacity, have: CSIStorageCapacity | None) -> None:
         if have is not None:  # its topology and class cannot be changed
-            await self._client.delete(CAPACITIES, wish.name, self._namespace)
-            self._forget(wish.name)
+            await self._client.delete(CAPACITIES, desired.name, self._namespace)
+            self._forget(desired.name)
         owner = self.owner()
         if owner is None:
             return
-        body = wish.body(self._scope, self._namespace, owner)
+        body = desired.body(self._scope, self._namespace, owner)
         try:
             self._keep(await self._client.create(CAPACITIES, body, self._namespace), ours=True)
         except ApiAlreadyExistsError:  # made before a restart, and the watch is behind
-            self._keep(await self._client.get(CAPACITIES, wish.name, self._namespace))
+            self._keep(await self._client.get(CAPACITIES, desired.name, self._namespace))
             self._wake()
 
     def _keep(self, obj: CSIStorageCapacity, *, ours: bool = False) -> None:
@@ -447,7 +447,7 @@ class NodeTiers:
         self._client, self._node, self._clock = client, node, clock
         self._mode, self._namespace = mode, namespace
         self._patched: Node | None = None
-        self._refused_until = float("-inf")
+        self._rejected_until = float("-inf")
         self._nodes = informers.of(NODES, fields=f"metadata.name={node}")
         self._nodes.cache.on_change(self._node_changed)
         self._tiers = informers.of(CAPACITIES, namespace=namespace, labels=names.TIER) if mode != "exact" else None
@@ -461,16 +461,16 @@ class NodeTiers:
         if self._tiers is not None:
             await self._tiers.wait_synced()
 
-    def plan(self, wishes: Sequence[Wish]) -> TierPlan:
+    def plan(self, all_desired: Sequence[DesiredCapacity]) -> TierPlan:
         """Return the desired tiers and own objects.
 
         A topology that several nodes reach, and a class with an error, are always published exactly.
         """
-        largest = {wish.class_name: tier.largest(wish.amount) for wish in wishes}
-        pools: dict[tuple[str, str], list[Wish]] = {}
-        for wish in wishes:
-            if not wish.reason and wish.driver.segment and self._is_on(wish.class_name):
-                pools.setdefault((wish.driver.name, wish.source.pool_key), []).append(wish)
+        largest = {desired.class_name: tier.largest(desired.amount) for desired in all_desired}
+        pools: dict[tuple[str, str], list[DesiredCapacity]] = {}
+        for desired in all_desired:
+            if not desired.reason and desired.driver.segment and self._is_on(desired.class_name):
+                pools.setdefault((desired.driver.name, desired.source.pool_key), []).append(desired)
         tiers, own = dict.fromkeys(largest, 0), set[str]()
         for sharing in pools.values():
             chosen = {
@@ -484,7 +484,7 @@ class NodeTiers:
 
     def _is_on(self, storage_class: str) -> bool:
         """Return whether the class's tiers are in use now."""
-        if self._tiers is None or self._clock.monotonic() < self._refused_until:
+        if self._tiers is None or self._clock.monotonic() < self._rejected_until:
             return False
         return self._mode == "tiers" or self._notice(storage_class) is not None
 
@@ -519,7 +519,7 @@ class NodeTiers:
     async def lower(self, plan: TierPlan) -> None:
         """Lower labels that exceed the capacity. Idempotent.
 
-        Raises: ApiError, Unavailable.
+        Raises: ApiError, UnavailableError.
         """
         low = [name for name, most in plan.largest.items() if self.now(name) > most]
         await self._write({names.tier_label(name): plan.tiers[name] for name in low})
@@ -530,7 +530,7 @@ class NodeTiers:
         published: classes that have own objects. known: all classes of this node, whose labels stay; None while that is
         not known.
 
-        Raises: ApiError, Unavailable.
+        Raises: ApiError, UnavailableError.
         """
         wanted = {names.tier_label(name): chosen for name, chosen in plan.tiers.items()}
         ready = [name for name in plan.tiers if name in published or name not in plan.own]
@@ -545,7 +545,7 @@ class NodeTiers:
         labels = self._labels()
         values = {key: tier.as_label(chosen) if chosen else None for key, chosen in wanted.items()}
         change = {key: value for key, value in values.items() if labels.get(key) != value}
-        if not change or self._current() is None or self._clock.monotonic() < self._refused_until:
+        if not change or self._current() is None or self._clock.monotonic() < self._rejected_until:
             return
         try:
             self._patched = await self._client.patch(NODES, self._node, {"metadata": {"labels": change}})
@@ -554,7 +554,7 @@ class NodeTiers:
         except ApiError as failure:
             if failure.code != _FORBIDDEN:
                 raise
-            self._refused_until = self._clock.monotonic() + REFUSED_PAUSE
+            self._rejected_until = self._clock.monotonic() + REFUSED_PAUSE
             log.warning("tier label not written, capacity is published exactly node=%s error=%s", self._node, failure)
             self.wake()
             return

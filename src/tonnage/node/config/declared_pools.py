@@ -51,14 +51,14 @@ class DeclaredPool:
         return f"pool {self.pool.name} on {' '.join(map(str, self.devices))}"
 
     def plan(self) -> PoolSetupPlan:
-        """Plan what is missing; no steps when all exists. Blocking. Raises as device_setup.plan_init()."""
+        """Plan what is missing; no steps when all exists. Blocking. Raises: as device_setup.plan_init()."""
         return device_setup.plan_init(self.pool, self.devices, fstype=self.fstype, data=self.profile)
 
 
 def read(entries: Sequence[DeclaredPoolEntry], pools: Sequence[PoolConfig]) -> tuple[DeclaredPool, ...]:
     """Return the declared pools among pools.
 
-    Raises InvalidError for an unknown pool, one that is declared twice or not made of devices, no or relative devices,
+    Raises: InvalidError for an unknown pool, one that is declared twice or not made of devices, no or relative devices,
     a device of two pools.
     """
     by_name = {pool.name: pool for pool in pools}

@@ -27,7 +27,7 @@ _FOLLOWING = ("state", "roots", "endpoint", "registry")
 class Differences:
     """Changes that a reload makes.
 
-    added, removed: pools. bounds: pools with changed limits. metrics, level: whether these change. refused: changes
+    added, removed: pools. bounds: pools with changed limits. metrics, level: whether these change. rejected: changes
     that a reload cannot make, each as a sentence with what to do.
     """
 
@@ -36,23 +36,23 @@ class Differences:
     bounds: Sequence[PoolConfig] = ()
     metrics: bool = False
     level: bool = False
-    refused: Sequence[str] = ()
+    rejected: Sequence[str] = ()
 
 
 def compare(now: NodeConfig, wanted: NodeConfig) -> Differences:
     """Return the changes from one configuration to the other."""
     have = {pool.name: pool for pool in now.driver.pools}
     want = {pool.name: pool for pool in wanted.driver.pools}
-    refused = [*_others(now, wanted), *_default(now.driver, wanted.driver)]
+    rejected = [*_others(now, wanted), *_default(now.driver, wanted.driver)]
     changed = [pool for name, pool in want.items() if name in have and pool != have[name]]
-    refused += [_moved(have[pool.name], pool) for pool in changed if not _is_same(have[pool.name], pool)]
+    rejected += [_moved(have[pool.name], pool) for pool in changed if not _is_same(have[pool.name], pool)]
     return Differences(
         added=[pool for name, pool in want.items() if name not in have],
         removed=[pool for name, pool in have.items() if name not in want and pool is not now.driver.pools[0]],
         bounds=[pool for pool in changed if _is_same(have[pool.name], pool)],
         metrics=now.driver.metrics != wanted.driver.metrics,
         level=now.log_level != wanted.log_level,
-        refused=refused,
+        rejected=rejected,
     )
 
 

@@ -33,7 +33,7 @@ _NAME_PART = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def absolute(what: str, text: str) -> Path:
-    """Return an absolute path without `..`. Raises InvalidError naming `what`."""
+    """Return an absolute path without `..`. Raises: InvalidError naming `what`."""
     if not text.startswith("/") or "\0" in text:
         raise InvalidError(f"{what} {text[:120]!r}: want an absolute path")
     return Path(os.path.normpath(text))
@@ -114,7 +114,7 @@ class DriverConfig:
     roots: Annotated[
         tuple[Path, ...],
         Option(
-            "refuse staging and target paths that are not beneath DIR, as /var/lib/kubelet; it may be a symlink",
+            "reject staging and target paths that are not beneath DIR, as /var/lib/kubelet; it may be a symlink",
             "DIR",
             name="kubelet_root",
             parse=_roots,
@@ -154,7 +154,7 @@ class DriverConfig:
     io_cgroup: Annotated[
         str,
         Option(
-            "the cgroup whose IO is limited where a path names no pod, as nomad.slice (default: refused)",
+            "the cgroup whose IO is limited where a path names no pod, as nomad.slice (default: rejected)",
             "GROUP",
             parse=_group,
         ),
@@ -167,7 +167,7 @@ DRIVER_FILE = option.file_type("DriverFile", [DriverConfig], **POOLS)
 
 
 def load(path: Path, form: type[msgspec.Struct] = DRIVER_FILE) -> Values:
-    """Read a file of that type. Raises InvalidError with the file and the position."""
+    """Read a file of that type. Raises: InvalidError with the file and the position."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as failure:
@@ -185,7 +185,7 @@ def pools_of(file: Values, origin: str) -> list[PoolConfig]:
 
     A pool on the node's own disk must say `rootfs`.
 
-    Raises: Invalid with the entry and its key.
+    Raises: InvalidError with the entry and its key.
     """
     found = [_pool(entry, f"{origin}: pools[{number}]") for number, entry in enumerate(file.get("pools", ()))]
     return [replace(pool, rootfs=bool(pool.rootfs)) if isinstance(pool, DirectoryConfig) else pool for pool in found]
@@ -196,7 +196,7 @@ def merge(file: Values, given: Values, pools: Sequence[PoolConfig], *, node: str
 
     pools: of both. node: the node's name where none is given.
 
-    Raises: Invalid.
+    Raises: InvalidError.
     """
     found = {"node_name": node, **option.read(DriverConfig, given, file)}
     if "endpoint" not in found:

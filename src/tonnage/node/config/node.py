@@ -78,7 +78,7 @@ def merge(file: Values, given: Values, pools: Sequence[PoolConfig], *, node: str
 
     pools: of both. node: the node's name where none is given.
 
-    Raises: Invalid.
+    Raises: InvalidError.
     """
     for name in _FOLLOWING:
         if file.get(name) or given.get(name):

@@ -118,14 +118,14 @@ def _driver(config: DriverConfig) -> tuple[str, bool]:
 
 
 def make_pools(config: DriverConfig, disks: Disks) -> dict[str, Pool]:
-    """Return the pools by name, not yet open. Raises InvalidError."""
+    """Return the pools by name, not yet open. Raises: InvalidError."""
     return {found.name: make_pool(found, config.roots, disks) for found in config.pools}
 
 
 def make(config: DriverConfig, pools: Mapping[str, Pool] | None = None) -> Driver:
     """Return a driver over its pools, which are made where none are given.
 
-    Raises: Invalid.
+    Raises: InvalidError.
     """
     pools = make_pools(config, Disks()) if pools is None else pools
     throttle = Throttle(Cgroups(config.cgroups), group=config.io_cgroup)
@@ -147,7 +147,7 @@ def make(config: DriverConfig, pools: Mapping[str, Pool] | None = None) -> Drive
 
 
 def make_pool(config: PoolConfig, kubelet: Sequence[Path], disks: Disks) -> Pool:
-    """Return a pool, not yet open. Raises InvalidError."""
+    """Return a pool, not yet open. Raises: InvalidError."""
     return pool_config.make(_settled(config, kubelet), disks=disks)
 
 
@@ -193,7 +193,7 @@ def _state(path: Path) -> tuple[str, bool]:
 def _registry(path: Path, driver: str) -> tuple[str, bool]:
     sockets.check_length(path / f"{driver}{SUFFIX}")
     if not path.is_dir():
-        why = "is not a directory" if path.exists() else "is not there"
+        why = "is not a directory" if path.exists() else "does not exist"
         raise InvalidError(
             f"registry {path} {why}: name the kubelet's folder plugins_registry, or leave --registry out"
         )
@@ -215,7 +215,7 @@ def _source(path: Path) -> tuple[str, bool]:
     if real != path:
         raise InvalidError(f"source {path} has a symlink in it: name {real}")
     if not path.is_dir():
-        why = "is not a directory" if path.exists() else "is not there"
+        why = "is not a directory" if path.exists() else "does not exist"
         raise InvalidError(f"source {path} {why}: make it, or leave it out")
     return str(path), path == path.parent
 
@@ -261,7 +261,7 @@ def look(pool: PoolConfig) -> str:
 
     It makes nothing, locks nothing and opens nothing for writing.
 
-    Raises: Invalid; Unavailable (there is no such pool); HostError (the machine lacks a requirement).
+    Raises: InvalidError; UnavailableError (there is no such pool); HostError (the machine lacks a requirement).
     """
     pool_config.make(pool)
     found = pool.kind.look(pool) if pool.kind.looks_first else ""

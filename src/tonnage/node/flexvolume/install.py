@@ -25,7 +25,7 @@ _PLAIN = re.compile(r"/[A-Za-z0-9._/-]*")
 
 
 def program(spool: Path = SPOOL, *, seconds: int = WAIT_SECONDS) -> str:
-    """The program's text. Raises InvalidError for a spool whose path a shell would read as something else."""
+    """The program's text. Raises: InvalidError for a spool whose path a shell would read as something else."""
     if not _PLAIN.fullmatch(str(spool)):
         raise InvalidError(f"folder {spool}: want an absolute path of letters, digits, '.', '_' and '-'")
     text = (Path(__file__).parent / "driver.sh").read_text()
@@ -42,7 +42,7 @@ def path_of(plugins: Path, driver: str) -> Path:
 def install(plugins: Path, spool: Path = SPOOL, drivers: Sequence[str] = FLEX_DRIVERS) -> list[Path]:
     """Write the program for each driver; return the files that changed. Idempotent.
 
-    Raises PreconditionError where another program is installed under such a name, InvalidError, HostError.
+    Raises: PreconditionError where another program is installed under such a name, InvalidError, HostError.
     """
     text = program(spool).encode()
     paths = [path_of(plugins, driver) for driver in drivers]
@@ -62,7 +62,7 @@ def install(plugins: Path, spool: Path = SPOOL, drivers: Sequence[str] = FLEX_DR
 
 
 def uninstall(plugins: Path, drivers: Sequence[str] = FLEX_DRIVERS) -> list[Path]:
-    """Remove our programs; return those removed. Idempotent. Raises HostError; programs of others stay."""
+    """Remove our programs; return those removed. Idempotent. Raises: HostError; programs of others stay."""
     removed = []
     for path in (path_of(plugins, driver) for driver in drivers):
         try:
@@ -79,7 +79,7 @@ def uninstall(plugins: Path, drivers: Sequence[str] = FLEX_DRIVERS) -> list[Path
 
 
 def _read(path: Path) -> bytes | None:
-    """The program of ours at path, None for none. Raises PreconditionError for another one, HostError."""
+    """The program of ours at path, None for none. Raises: PreconditionError for another one, HostError."""
     with host_errors(f"cannot read {path}"):
         try:
             found = path.read_bytes()

@@ -67,7 +67,7 @@ class FlexMounts:
         self._cluster = ""
 
     async def serve(self, call: FlexCall) -> None:
-        """Do what a call asks. Idempotent. Raises as the driver's calls, InvalidError, ApiError, HostError."""
+        """Do what a call asks. Idempotent. Raises: as the driver's calls, InvalidError, ApiError, HostError."""
         async with self._locks.hold(str(call.target.path)):
             if call.command == MOUNT:
                 await self._mount(call.target, parse_options(call))
@@ -188,7 +188,7 @@ class FlexMounts:
         """Unmount volumes of pods that the kubelet no longer knows: it removes a pod's folder after its last unmount.
 
         A volume that fails is left for the next time. Does nothing where many would go: then it is more likely that the
-        kubelet's folder is not what it was. Raises HostError.
+        kubelet's folder is not what it was. Raises: HostError.
         """
         gone = [record for record in self._records() if not self._is_known(record.target)]
         if len(gone) > MOST:
@@ -225,7 +225,7 @@ class FlexMounts:
             os.rename(new, path)
 
     def _read(self, path: Path) -> FlexRecord | None:
-        """A record, None for none. Raises InvalidError for a damaged one, which is left alone."""
+        """A record, None for none. Raises: InvalidError for a damaged one, which is left alone."""
         with host_errors(f"cannot read {path}"):
             try:
                 return msgspec.json.decode(path.read_bytes(), type=FlexRecord)
@@ -263,7 +263,7 @@ def _is_only_on(volume: PersistentVolume, node: str) -> bool:
 
 
 def _safe(options: FlexOptions) -> dict[str, str]:
-    """The author's parameters, without keys that only an orchestrator may give. Raises InvalidError."""
+    """The author's parameters, without keys that only an orchestrator may give. Raises: InvalidError."""
     for key in options.parameters:
         if key.startswith((names.CSI_PREFIX, names.PARAMETER_PREFIX)):
             raise InvalidError(f"option {key[:60]!r} is reserved")

@@ -57,7 +57,7 @@ class FlexOptions:
 
 
 def parse_request(data: bytes, kubelet: Path) -> FlexCall:
-    """Parse what the program wrote: its own path and its arguments, each with a NUL. Raises InvalidError."""
+    """Parse what the program wrote: its own path and its arguments, each with a NUL. Raises: InvalidError."""
     if len(data) >= LARGEST:
         raise InvalidError(f"the call is longer than {LARGEST} bytes")
     parts = data.split(b"\0")
@@ -74,7 +74,7 @@ def parse_request(data: bytes, kubelet: Path) -> FlexCall:
 
 
 def parse_target(text: str, kubelet: Path) -> FlexTarget:
-    """Parse the folder of a call, which must be one of a pod's volumes below the kubelet's. Raises InvalidError."""
+    """Parse the folder of a call, which must be one of a pod's volumes below the kubelet's. Raises: InvalidError."""
     path = Path(text)
     root = f"{kubelet}/pods/"
     parts = text.removeprefix(root).split("/")
@@ -87,7 +87,7 @@ def parse_target(text: str, kubelet: Path) -> FlexTarget:
 
 
 def parse_options(call: FlexCall) -> FlexOptions:
-    """Parse the options of a mount. Raises InvalidError, which names keys and never shows values of others."""
+    """Parse the options of a mount. Raises: InvalidError, which names keys and never shows values of others."""
     try:
         given = msgspec.json.decode(call.options, type=dict[str, str])
     except msgspec.MsgspecError:
@@ -115,7 +115,7 @@ def parse_options(call: FlexCall) -> FlexOptions:
 
 
 def size_of(options: Mapping[str, str]) -> int:
-    """The size that options ask for, 0 for none. Raises InvalidError."""
+    """The size that options ask for, 0 for none. Raises: InvalidError."""
     given = [key for key in FLEX_SIZES if options.get(key)]
     if len(given) > 1:
         raise InvalidError(f"options: give one of {' and '.join(FLEX_SIZES)}")

@@ -48,7 +48,7 @@ class FlexService:
         self._calls = FlexSpool(places.spool, places.kubelet, self._mounts.serve)
 
     async def run(self) -> None:
-        """Work until cancelled. Raises HostError, PreconditionError."""
+        """Work until cancelled. Raises: HostError, PreconditionError."""
         await asyncio.to_thread(install, self._places.plugins, self._places.spool)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._calls.run())

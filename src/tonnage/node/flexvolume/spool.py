@@ -36,7 +36,7 @@ class FlexSpool:
         self._seen: set[str] = set()
 
     async def run(self) -> None:
-        """Serve until cancelled. Raises HostError where the folder cannot be used, or is removed."""
+        """Serve until cancelled. Raises: HostError where the folder cannot be used, or is removed."""
         self._prepare()
         try:
             with Inotify() as watch, host_errors(f"cannot watch {self._folder}"):
@@ -107,7 +107,7 @@ async def _remove(path: Path) -> None:
 
 
 def _read(path: Path) -> bytes:
-    """The start of a call's file. Raises HostError."""
+    """The start of a call's file. Raises: HostError."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     with host_errors(f"cannot read {path}"), opened(str(path), flags) as fd, open(fd, "rb", closefd=False) as file:
         return file.read(LARGEST)

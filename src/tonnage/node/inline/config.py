@@ -28,7 +28,7 @@ class InlineConfig:
 
 
 def parse_inline(text: str) -> InlineConfig:
-    """Parse `KIND[,key=value...]`; whether the kind exists is not checked. Raises InvalidError."""
+    """Parse `KIND[,key=value...]`; whether the kind exists is not checked. Raises: InvalidError."""
     kind, *parts = text.split(",")
     options: dict[str, str] = {}
     for part in parts:
@@ -44,7 +44,7 @@ def parse_inline(text: str) -> InlineConfig:
 
 
 def parse_inlines(texts: Sequence[str]) -> tuple[InlineConfig, ...]:
-    """Parse all of a node. Raises InvalidError, also for two of one name."""
+    """Parse all of a node. Raises: InvalidError, also for two of one name."""
     found = tuple(map(parse_inline, texts))
     taken = [one.name for one in found]
     if doubles := sorted({name for name in taken if taken.count(name) > 1}):

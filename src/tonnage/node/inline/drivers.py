@@ -37,7 +37,7 @@ class InlineDrivers:
     """All inline drivers of a node.
 
     kubelet: its directory; sockets: directory of the CSI sockets, `<kubelet>/plugins/<driver>` by default; registry:
-    directory of the registration sockets. Raises InvalidError for a kind or option that does not exist.
+    directory of the registration sockets. Raises: InvalidError for a kind or option that does not exist.
     """
 
     def __init__(

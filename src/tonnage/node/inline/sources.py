@@ -83,7 +83,7 @@ def _image(context: InlineContext, options: Mapping[str, str]) -> InlineSource:
 
 
 def _path(options: Mapping[str, str], key: str) -> Path | None:
-    """Raises InvalidError for a relative one."""
+    """Raises: InvalidError for a relative one."""
     if key not in options:
         return None
     if not options[key].startswith("/") or ".." in options[key].split("/"):
@@ -97,7 +97,7 @@ def _certificates(context: InlineContext, options: Mapping[str, str]) -> InlineS
 
 
 def image_folders(config: InlineConfig) -> list[Path]:
-    """The folders that a driver of the kind `image` reads, apart from image stores. Raises InvalidError."""
+    """The folders that a driver of the kind `image` reads, apart from image stores. Raises: InvalidError."""
     folder, socket = _path(config.options, "folder"), _path(config.options, "containerd")
     return [path for path in (folder, socket.parent if socket else None) if path is not None]
 
@@ -115,7 +115,7 @@ KINDS: Mapping[str, InlineKind] = {
 
 
 def kind_of(config: InlineConfig) -> InlineKind:
-    """Return the row of a kind. Raises InvalidError for an unknown kind or option."""
+    """Return the row of a kind. Raises: InvalidError for an unknown kind or option."""
     kind = KINDS.get(config.kind)
     if kind is None:
         raise InvalidError(f"--inline {config.kind[:63]!r}: there is no such kind; there is {', '.join(KINDS)}")
@@ -132,12 +132,12 @@ def compat_inlines() -> dict[str, str]:
 
 
 def build(config: InlineConfig, context: InlineContext) -> InlineSource:
-    """Return the source of one driver. Raises InvalidError."""
+    """Return the source of one driver. Raises: InvalidError."""
     return kind_of(config).build(context, {NAME: config.name, **config.options})
 
 
 def csi_drivers(configs: Sequence[InlineConfig], clock: Clock) -> list[dict[str, Any]]:
-    """Return the CSIDriver objects of drivers. Raises InvalidError."""
+    """Return the CSIDriver objects of drivers. Raises: InvalidError."""
     nowhere = InlineContext("", None, lambda pod, type_, reason, message: None, clock)
     return [csi_driver(config, build(config, nowhere), kind_of(config)) for config in configs]
 

@@ -36,7 +36,7 @@ from tonnage.node.provisioner.rejection import Feasibility, class_of, report, re
 from tonnage.node.provisioner.state import ClaimEvent, GroupRound, PodClaimGroup
 from tonnage.provisioning.capacity.ledger import Shortfall, Stage
 from tonnage.provisioning.claims.bind import find, reschedules_of
-from tonnage.provisioning.claims.data_source import Away, content_of
+from tonnage.provisioning.claims.data_source import SourceOnOtherNode, content_of
 from tonnage.provisioning.claims.node_scope import CapacitySource, pod_owner
 
 _REMEMBERED = 512
@@ -67,7 +67,7 @@ class GroupFinder:
         self._claimants: OrderedDict[str, list[_PodClaims]] = OrderedDict()
 
     async def of(self, claim: PersistentVolumeClaim) -> PodClaimGroup:
-        """Return the group of a claim. Raises ApiError, UnavailableError."""
+        """Return the group of a claim. Raises: ApiError, UnavailableError."""
         meta = claim.metadata
         owner = pod_owner(claim)
         if owner is not None and names.annotation(meta.annotations, names.SINGLE_CLAIM) == meta.uid:
@@ -92,7 +92,7 @@ class GroupFinder:
 
         Reads the API server. Without a waiting pod, no claim is missing.
 
-        Raises: ApiError, Unavailable.
+        Raises: ApiError, UnavailableError.
         """
         needed, most = [], 0
         for key in group.missing if group.pod is not None else ():
@@ -231,7 +231,7 @@ class GroupReserver:
 
         A class that binds late has selected-node set on all claims of the group. Idempotent.
 
-        Raises: ApiError, Unavailable.
+        Raises: ApiError, UnavailableError.
         """
         node, claim = self._node, creation.claim
         uid = claim.metadata.uid
@@ -282,8 +282,8 @@ class GroupReserver:
         round_.missing = tuple(key for key in round_.missing if not is_there(node.claims.get(key)))
         round_.pending = {c.metadata.uid: c for c in here if is_pending(node, c)}
         round_.members = [self._member(c, now) for c in round_.pending.values()]
-        round_.is_refused = round_.group.rollback is not None or any(self._is_on_hold(u) for u in round_.uids)
-        is_open = round_.missing and not round_.is_refused
+        round_.is_rejected = round_.group.rollback is not None or any(self._is_on_hold(u) for u in round_.uids)
+        is_open = round_.missing and not round_.is_rejected
         round_.shortfall = node.ledger.lacks(round_.uids, round_.found.coming) if is_open else None
 
     async def _run(self, round_: GroupRound, decision: machine.GroupDecision) -> machine.Wait | machine.Reserved | None:
@@ -293,7 +293,7 @@ class GroupReserver:
             event = ClaimEvent.SIBLINGS_MISSING if round_.missing else ClaimEvent.WATCH_BEHIND
             node.table.happened(round_.pending, event)
             return machine.Wait(decision.recheck_at - round_.now)
-        if decision.move is machine.GroupMove.RESERVE and not round_.is_refused:
+        if decision.move is machine.GroupMove.RESERVE and not round_.is_rejected:
             shortfall = node.ledger.reserve(round_.uids)
             if shortfall is None:
                 round_.group.reserved(round_.members)
@@ -329,7 +329,7 @@ class GroupReserver:
 
     async def _reschedule(self, round_: GroupRound, claims: Sequence[PersistentVolumeClaim], reschedules: int) -> None:
         node, group, uids = self._node, round_.group, [c.metadata.uid for c in claims]
-        node.ledger.refuse(uids)
+        node.ledger.reject(uids)
         node.table.happened(uids, ClaimEvent.RESCHEDULE)
         done, failure = await reschedule.send_back(node, group, claims, reschedules)
         for uid in (c.metadata.uid for c in done):
@@ -373,7 +373,7 @@ class GroupReserver:
                 if found is None:
                     continue
                 content = await content_of(self._node.client, claim, found[1], self._node.scope.label)
-                if isinstance(content, Away):
+                if isinstance(content, SourceOnOtherNode):
                     return content.reason
         return ""
 
@@ -387,7 +387,7 @@ class GroupReserver:
             return False
         cause, message = found
         uids = [c.metadata.uid for c in claims]
-        self._node.ledger.refuse(uids)
+        self._node.ledger.reject(uids)
         self._node.table.happened(uids, ClaimEvent.POD_INFEASIBLE)
         await report(self._node, cause, message)
         report_siblings(self._node, [c for c in claims if c is not cause], cause)

@@ -36,7 +36,7 @@ from tonnage.node.provisioner.rejection import failed_text, report
 from tonnage.node.provisioner.reschedule import finish_rollback
 from tonnage.node.provisioner.state import CLAIM_TRANSITIONS, ClaimEvent
 from tonnage.provisioning.capacity.ledger import ClaimReservation, Stage
-from tonnage.provisioning.claims.data_source import Away, content_of, filling_of, leave_to_populator
+from tonnage.provisioning.claims.data_source import SourceOnOtherNode, content_of, filling_of, leave_to_populator
 from tonnage.provisioning.claims.node_scope import DriverInfo, provisioner_of
 from tonnage.provisioning.claims.provisioning import filled, planned
 
@@ -257,12 +257,12 @@ class Provisioner:
             case machine.BindVolume(claim, volume):
                 return await self._bind(claim, volume)
             case machine.Reject(claim, event, message, seconds):
-                self._ledger.refuse([uid])  # other claims may have the capacity meanwhile
+                self._ledger.reject([uid])  # other claims may have the capacity meanwhile
                 state.happened(event)
                 await report(self._node, claim, message)
                 return seconds
             case machine.Reschedule(creation, reason, message):
-                self._ledger.refuse([uid])
+                self._ledger.reject([uid])
                 state.go_away(reason)
                 if message:
                     await report(self._node, creation.claim, message)
@@ -284,7 +284,7 @@ class Provisioner:
 
         The data source is read live, and checked for this node.
 
-        Raises: NotFound without the claim's class, ApiError, Unavailable.
+        Raises: NotFoundError without the claim's class, ApiError, UnavailableError.
         """
         driver = self._driver(claim)
         if driver is None:
@@ -308,14 +308,16 @@ class Provisioner:
             return machine.Plan(fault=failed_text(name, reason))
         except PreconditionError as reason:
             return machine.Plan(not_ready=failed_text(name, reason))
-        if isinstance(content, Away):
+        if isinstance(content, SourceOnOtherNode):
             return machine.Plan(machine.Creation(claim, driver, storage_class, request), away=content.reason)
         creation = machine.Creation(claim, driver, storage_class, replace(request, content=content))
         if driver.publishes_ahead(storage_class):
             return machine.Plan(creation, away="", report=failed_text(name, names.AHEAD))
         return machine.Plan(creation)
 
-    async def _content(self, claim: PersistentVolumeClaim, driver: DriverInfo) -> ContentSource | Away | None:
+    async def _content(
+        self, claim: PersistentVolumeClaim, driver: DriverInfo
+    ) -> ContentSource | SourceOnOtherNode | None:
         if reference(claim) is None:  # the usual case
             return None
         return await content_of(self._node.client, claim, driver, self._node.scope.label)

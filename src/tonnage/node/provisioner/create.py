@@ -166,7 +166,7 @@ async def _end_failed(node: NodeContext, uid: str, creation: Creation, failure: 
         raise failure  # repeated until the outcome is known, even if the claim is deleted
     failures = state.count_failure(is_internal=failure.code is Code.INTERNAL)
     is_of_node = failures >= MOST_FAILURES and bool(creation.driver.default_pool)
-    node.ledger.failed(uid, refused=failure.exhausted or failure.infeasible or is_of_node)
+    node.ledger.failed(uid, rejected=failure.exhausted or failure.infeasible or is_of_node)
     node.readings.want(creation.driver.name)
     if not _is_here(node, claim):
         state.happened(ClaimEvent.FAILED)
@@ -236,7 +236,7 @@ async def hand_over(node: NodeContext, claim: PersistentVolumeClaim, volume: Per
     After a restart the volume may be from before: all GetCapacity results then include it, and the claim's reservation
     would count it twice.
 
-    Raises: ApiError, Unavailable.
+    Raises: ApiError, UnavailableError.
     """
     uid = claim.metadata.uid
     reserved = node.ledger.get(uid)

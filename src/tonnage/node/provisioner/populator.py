@@ -43,7 +43,7 @@ async def take_back(node: NodeContext, prime: PersistentVolumeClaim, reason: str
 
     Call it before the populator's own claim is rescheduled, so that a kill in between loses nothing.
 
-    Raises: ApiError, Unavailable.
+    Raises: ApiError, UnavailableError.
     """
     target = target_of(node, prime)
     if target is None:

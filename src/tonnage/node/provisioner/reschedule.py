@@ -62,9 +62,9 @@ async def prepare(
     shortfall None: the driver itself had insufficient storage, or `why` is another cause. is_patient: whether the group
     may be held. Idempotent.
 
-    Raises: ApiError, Unavailable.
+    Raises: ApiError, UnavailableError.
     """
-    node.ledger.refuse(attempt.pending)
+    node.ledger.reject(attempt.pending)
     if wait := _wait_for_sibling(node, attempt.found):
         return Wait(wait)
     if is_patient and attempt.group.rollback is None and (hold := await _hold(node, attempt, shortfall)) > 0:
@@ -380,7 +380,7 @@ async def _mark(node: NodeContext, claim: PersistentVolumeClaim) -> bool:
 async def finish_rollback(node: NodeContext, claim: PersistentVolumeClaim) -> None:
     """Delete the volume of a claim that is rolled back, then the claim, or take the annotation off again. Idempotent.
 
-    Raises ApiError, CsiError, UnavailableError, PreconditionError: it is repeated then.
+    Raises: ApiError, CsiError, UnavailableError, PreconditionError: it is repeated then.
     """
     now = await read_claim(node, claim)
     if now is None or now.metadata.deleting or not is_rolled_back(now):

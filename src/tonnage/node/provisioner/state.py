@@ -811,7 +811,7 @@ class GroupRound:
 
     missing: keys of claims that the pod still needs here. is_confirmed: they were read from the API server, and
     reschedules is the max of theirs. pending: claims that may be rescheduled, by uid. uids: of all claims here.
-    is_refused: the group cannot be served here, whatever the ledger says.
+    is_rejected: the group cannot be served here, whatever the ledger says.
     """
 
     found: PodClaimGroup
@@ -823,13 +823,13 @@ class GroupRound:
     pending: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
     members: Sequence[Member] = ()
     uids: Sequence[str] = ()
-    is_refused: bool = False
+    is_rejected: bool = False
     shortfall: Shortfall | None = None
 
     @property
     def fits(self) -> bool:
         """Whether all claims would have capacity, also the missing ones."""
-        return self.shortfall is None and not self.is_refused
+        return self.shortfall is None and not self.is_rejected
 
     @property
     def number(self) -> int:

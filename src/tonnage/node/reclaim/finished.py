@@ -2,7 +2,7 @@
 
 A finished pod may stay for long, as those of Jobs do, and its claims with it. The data is deleted only while no object
 names the claim but that pod, by live reads, and the volume is not mounted. The driver marks the volume first: from then
-on it refuses each use, also by a pod that was made after the reads. The claim and the PV get their conditions last, or
+on it rejects each use, also by a pod that was made after the reads. The claim and the PV get their conditions last, or
 from the next agent where this one was killed.
 """
 

@@ -45,7 +45,7 @@ from tonnage.node.snapshots.shared import (
     RETRY_START,
     WORKERS,
     Abandoned,
-    Refusals,
+    Rejections,
     handle_of,
     is_released,
     without,
@@ -66,34 +66,34 @@ class ContentCalls(Protocol[Content, M]):
         """Whether the driver has these calls."""
 
     async def is_here(self, content: Content, driver: DriverInfo) -> bool:
-        """Whether the content is of this node: its volumes or snapshots are here. Raises CsiError."""
+        """Whether the content is of this node: its volumes or snapshots are here. Raises: CsiError."""
 
     def may_appear(self, content: Content) -> bool:
         """Whether what makes it one of this node may come without an event."""
 
     async def create(self, content: Content, driver: DriverInfo) -> M:
-        """Make its snapshot. Idempotent. Raises CsiError; InvalidError, NotFoundError: the driver was not asked."""
+        """Make its snapshot. Idempotent. Raises: CsiError; InvalidError, NotFoundError: the driver was not asked."""
 
     async def find(self, content: Content, driver: DriverInfo) -> M:
-        """Find its snapshot, which was there before. Raises as create()."""
+        """Find its snapshot, which was there before. Raises: as create()."""
 
     def status_of(self, made: M, now: float) -> dict[str, Any]:
         """The content's status with a snapshot. now: seconds since the epoch."""
 
     async def undo(self, content: Content, driver: DriverInfo, made: M) -> None:
-        """Delete a snapshot whose content went while it was made: nothing names it any more. Raises CsiError."""
+        """Delete a snapshot whose content went while it was made: nothing names it any more. Raises: CsiError."""
 
     def retry(self, failure: CsiError) -> float | None:
         """Seconds until a creation that failed is repeated, None for the back-off."""
 
     async def delete(self, content: Content, driver: DriverInfo) -> None:
-        """Delete what the content has, unless another content has it too. Raises CsiError, InUseError."""
+        """Delete what the content has, unless another content has it too. Raises: CsiError, InUseError."""
 
 
 class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
     """Loop over the contents of this node, and over those that have no node yet. Keys are their names.
 
-    Ignored: changes of status, also by our own writes; a driver that refused is asked again by the back-off.
+    Ignored: changes of status, also by our own writes; a driver that rejected is asked again by the back-off.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
         node: NodeContext,
         informers: Informers,
         calls: ContentCalls[C, M],
-        refusals: Refusals[S, C, K],
+        rejections: Rejections[S, C, K],
         shape: SnapshotShape[S, C, K],
     ) -> None:
         super().__init__(name, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX))
@@ -112,7 +112,7 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
         self._kind: Kind[C] = shape.contents
         self._own: Informer[C] = informers.of(self._kind, labels=f"{MANAGED_BY}={node.scope.label}", optional=True)
         self._unowned: Cache[C] | None = None
-        self._refusals: Refusals[S, C, K] = refusals
+        self._rejections: Rejections[S, C, K] = rejections
         self._abandoned = Abandoned(node)
         self.watch(self._own, self._changed)
         node.volumes.add_index(BY_HANDLE, handle_of)
@@ -136,7 +136,7 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
     def _changed(self, old: C | None, new: C | None) -> Iterable[str]:
         if new is None:
             if old is not None and self._own.cache.get(old.key) is None:
-                self._refusals.forget(old.key)
+                self._rejections.forget(old.key)
                 self._abandoned.forget(old.key)
             return ()
         if not self._is_due(new) or (old is not None and self._seen_of(old) == self._seen_of(new)):
@@ -175,7 +175,7 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
                 self.enqueue(content.key)
 
     def _wake_full(self) -> None:
-        for key in self._refusals:
+        for key in self._rejections:
             self.enqueue(key)
 
     async def reconcile(self, key: str) -> float | None:
@@ -210,14 +210,14 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
     async def _make_ready(self, content: C, driver: DriverInfo) -> float | None:
         calls, shape = self._calls, self._shape
         is_new = bool(shape.handles(content)) and not shape.is_member(content)
-        if await self._refusals.is_full(content, driver):
+        if await self._rejections.is_full(content, driver):
             return None
         try:
             self._check(content, driver, is_new=is_new)
             made = await (calls.create(content, driver) if is_new else calls.find(content, driver))
         except (CsiError, *NOTHING_MADE) as failure:
-            return await self._refused(content, driver, failure)
-        self._refusals.forget(content.key)
+            return await self._rejected(content, driver, failure)
+        self._rejections.forget(content.key)
         if is_new:
             log.info("%s made content=%s snapshot=%s driver=%s", shape.word, content.key, made.id, driver.name)
             self._node.readings.want(driver.name)  # before it is reported: others may ask for that capacity now
@@ -230,7 +230,7 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
         return None
 
     def _check(self, content: C, driver: DriverInfo, *, is_new: bool) -> None:
-        """Raises UnsupportedError, InvalidError for what is not asked of the driver."""
+        """Raises: UnsupportedError, InvalidError for what is not asked of the driver."""
         shape, secret = self._shape, self._shape.secret[0]
         if not self._calls.is_offered(driver):
             raise UnsupportedError(f"driver {driver.name} on node {self._node.scope.node} offers no {shape.word}s")
@@ -240,9 +240,9 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
             user = shape.snapshots.kind
             raise InvalidError(f"spec.{shape.field('Ref')} has no uid: let a {user} make the content")
 
-    async def _refused(self, content: C, driver: DriverInfo, failure: TonnageError) -> float | None:
+    async def _rejected(self, content: C, driver: DriverInfo, failure: TonnageError) -> float | None:
         try:
-            return await self._refusals.refused(content, driver, failure, partial(self._write, content))
+            return await self._rejections.rejected(content, driver, failure, partial(self._write, content))
         except CsiError as again:
             after = self._calls.retry(again)
             if after is None:
@@ -271,7 +271,7 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
             try:
                 await self._calls.delete(now, driver)
             except (CsiError, InUseError, InvalidError, NotFoundError) as failure:
-                self._refusals.not_deleted(now, failure)
+                self._rejections.not_deleted(now, failure)
                 raise
         with suppress(ApiNotFoundError, ApiConflictError):
             await change(self._client, self._kind, now, without(self._shape.content_finalizer))

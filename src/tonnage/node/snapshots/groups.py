@@ -31,7 +31,7 @@ from tonnage.node.snapshots.contents import ContentLoop
 from tonnage.node.snapshots.shared import (
     RETRY_MAX,
     FailureReasons,
-    Refusals,
+    Rejections,
     found_made,
     has_volume,
     parameters_of,
@@ -49,8 +49,8 @@ Loop = ContentLoop[VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupS
 
 def group_snapshotter(node: NodeContext, informers: Informers) -> Loop:
     """Return the loop over VolumeGroupSnapshotContents of a node."""
-    refusals = Refusals(node, GROUP, _REASONS)
-    return ContentLoop("group_snapshots", node, informers, _GroupSnapshots(node, refusals), refusals, GROUP)
+    rejections = Rejections(node, GROUP, _REASONS)
+    return ContentLoop("group_snapshots", node, informers, _GroupSnapshots(node, rejections), rejections, GROUP)
 
 
 class _GroupSnapshots:
@@ -59,9 +59,9 @@ class _GroupSnapshots:
     def __init__(
         self,
         node: NodeContext,
-        refusals: Refusals[VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotClass],
+        rejections: Rejections[VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotClass],
     ) -> None:
-        self._node, self._client, self._refusals = node, node.client, refusals
+        self._node, self._client, self._rejections = node, node.client, rejections
 
     def is_offered(self, driver: DriverInfo) -> bool:
         return types.GROUP_CONTROLLER_SERVICE in driver.plugin
@@ -112,8 +112,8 @@ class _GroupSnapshots:
             return
         others = ", ".join(handle for handle in handles if handle not in found)
         text = f"volumes {', '.join(found)} are on node {self._node.scope.node}, {others} are not"
-        said = self._refusals.sentence(f"{text}: a group is of one node")
-        self._refusals.tell(content, _REASONS.not_made, said, "apart")
+        said = self._rejections.sentence(f"{text}: a group is of one node")
+        self._rejections.tell(content, _REASONS.not_made, said, "apart")
 
     async def _has_group(self, content: VolumeGroupSnapshotContent, driver: DriverInfo) -> bool:
         """Whether the driver has an existing group. Only names after a uid are unique among nodes."""

@@ -1,4 +1,4 @@
-"""What single and group snapshots share beyond their loop: classes, Secrets, refusals, contents that no node owns.
+"""What single and group snapshots share beyond their loop: classes, Secrets, rejections, contents that no node owns.
 
 A driver that has no capacity is asked again when a pool has more free bytes, not by a timer.
 """
@@ -57,7 +57,7 @@ class FailureReasons:
 async def parameters_of(
     client: Client, shape: SnapshotShape[S, C, K], content: C, driver: DriverInfo
 ) -> dict[str, str]:
-    """The parameters of a content's class, for the driver. Raises InvalidError, NotFoundError."""
+    """The parameters of a content's class, for the driver. Raises: InvalidError, NotFoundError."""
     name, kind = shape.class_of(content), shape.classes.kind
     found = await find(client, shape.classes, name) if name else None
     if found is None:
@@ -79,7 +79,7 @@ async def parameters_of(
 
 
 async def secrets_of(client: Client, shape: SnapshotShape[S, C, K], content: C, driver: DriverInfo) -> dict[str, str]:
-    """The Secret that a content's annotations name. Raises NotFoundError."""
+    """The Secret that a content's annotations name. Raises: NotFoundError."""
     notes, (name, namespace) = content.metadata.annotations, shape.secret
     if driver.default_pool or name not in notes:
         return {}
@@ -91,7 +91,7 @@ async def secrets_of(client: Client, shape: SnapshotShape[S, C, K], content: C, 
 
 
 async def found_made(call: Awaitable[M]) -> M | None:
-    """The answer of a creation that is repeated to learn an id; None where nothing was made. Raises CsiError."""
+    """The answer of a creation that is repeated to learn an id; None where nothing was made. Raises: CsiError."""
     try:
         return await call
     except NOTHING_MADE:
@@ -160,8 +160,8 @@ class Abandoned:
         self._due.pop(key, None)
 
 
-class Refusals(Generic[S, C, K]):
-    """What a driver refused: errors in the contents, Events, and who waits for free bytes."""
+class Rejections(Generic[S, C, K]):
+    """What a driver rejected: errors in the contents, Events, and who waits for free bytes."""
 
     def __init__(self, node: NodeContext, shape: SnapshotShape[S, C, K], reasons: FailureReasons) -> None:
         self._node, self._reasons = node, reasons
@@ -179,7 +179,7 @@ class Refusals(Generic[S, C, K]):
         self._reported.pop(key, None)
 
     async def is_full(self, content: C, driver: DriverInfo) -> bool:
-        """Whether no pool has more free bytes than when the driver refused."""
+        """Whether no pool has more free bytes than when the driver rejected."""
         before = self._full.get(content.key)
         if before is None:
             return False
@@ -189,7 +189,7 @@ class Refusals(Generic[S, C, K]):
         self._full[content.key] = now
         return True
 
-    async def refused(
+    async def rejected(
         self, content: C, driver: DriverInfo, failure: TonnageError, write: Callable[[Any], Awaitable[object]]
     ) -> float | None:
         """Report why there is no snapshot; return seconds until the next try, None where an event brings it.

@@ -29,7 +29,7 @@ from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.snapshots.contents import ContentLoop
 from tonnage.node.snapshots.shared import (
     FailureReasons,
-    Refusals,
+    Rejections,
     found_made,
     has_volume,
     is_released,
@@ -48,7 +48,7 @@ Loop = ContentLoop[VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotClass, t
 
 def snapshotter(node: NodeContext, informers: Informers) -> Loop:
     """Return the loop over VolumeSnapshotContents of a node."""
-    return ContentLoop("snapshots", node, informers, _Snapshots(node), Refusals(node, SINGLE, _REASONS), SINGLE)
+    return ContentLoop("snapshots", node, informers, _Snapshots(node), Rejections(node, SINGLE, _REASONS), SINGLE)
 
 
 class _Snapshots:
@@ -94,7 +94,7 @@ class _Snapshots:
         return await self._is_there(content.handle, driver)
 
     async def _is_there(self, handle: str, driver: DriverInfo) -> bool:
-        """Whether the driver, which lists snapshots, has it. Raises CsiError."""
+        """Whether the driver, which lists snapshots, has it. Raises: CsiError."""
         try:
             return await driver.client.find_snapshot(handle) is not None
         except CsiError as failure:
@@ -113,7 +113,7 @@ class _Snapshots:
         )
 
     async def find(self, content: VolumeSnapshotContent, driver: DriverInfo) -> types.ListedSnapshot:
-        """Find a pre-provisioned snapshot. Raises as create()."""
+        """Find a pre-provisioned snapshot. Raises: as create()."""
         handle = content.handle
         if types.LIST_SNAPSHOTS not in driver.controller:
             return types.ListedSnapshot(handle, "", 0, 0.0, ready=True)

@@ -212,7 +212,7 @@ class Ledger:
         )
         return next(filter(None, found), None)
 
-    def refuse(self, uids: Iterable[str]) -> None:
+    def reject(self, uids: Iterable[str]) -> None:
         """Reject these claims: subtract them no longer.
 
         Except those whose creation has begun, or under the starvation guard.
@@ -256,13 +256,13 @@ class Ledger:
             reservation.size = max(size, reservation.size)
             self._move(reservation, Stage.CREATED)
 
-    def failed(self, uid: str, *, refused: bool = False) -> None:
+    def failed(self, uid: str, *, rejected: bool = False) -> None:
         """Record that CreateVolume failed with a final error: no volume exists.
 
-        The claim keeps its reservation for a retry. refused: the driver rejected it, for insufficient storage or as
+        The claim keeps its reservation for a retry. rejected: the driver rejected it, for insufficient storage or as
         infeasible.
         """
-        self._shift((uid,), (Stage.CREATING,), Stage.REJECTED if refused else Stage.RESERVED)
+        self._shift((uid,), (Stage.CREATING,), Stage.REJECTED if rejected else Stage.RESERVED)
 
     def removed(self, uid: str) -> None:
         """Remove a reservation: the volume is gone, or all results include it."""

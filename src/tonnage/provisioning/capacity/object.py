@@ -85,7 +85,7 @@ def least(one: int | None, other: int | None) -> int | None:
 
 
 @dataclass(frozen=True)
-class Wish:
+class DesiredCapacity:
     """Desired capacity object.
 
     counted: the observed claim version. required_version: the version that an object must have observed at least.

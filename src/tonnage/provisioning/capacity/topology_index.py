@@ -36,7 +36,7 @@ EVERYWHERE = Reach(lambda labels, name: True)
 def reach_of_labels(selector: LabelSelector) -> Reach:
     """Return the reach of an object's nodeTopology; empty: every node.
 
-    Raises: Invalid.
+    Raises: InvalidError.
     """
     compiled = from_label_selector(selector)
     pair = next(iter(selector.match_labels.items()), None)
@@ -45,7 +45,7 @@ def reach_of_labels(selector: LabelSelector) -> Reach:
 
 
 def reach_of_nodes(selector: NodeSelector | None) -> Reach:
-    """Return the reach of a PV's node affinity; None: every node. Raises InvalidError."""
+    """Return the reach of a PV's node affinity; None: every node. Raises: InvalidError."""
     if selector is None:
         return EVERYWHERE
     buckets: list[tuple[str, str]] = []

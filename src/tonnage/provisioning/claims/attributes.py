@@ -39,7 +39,7 @@ class AttributesClasses:
     async def find(self, name: str) -> VolumeAttributesClass | None:
         """Return a class, None if there is none. Live where the cache does not have it: it may be new.
 
-        Raises: ApiError, Unavailable.
+        Raises: ApiError, UnavailableError.
         """
         found = self.cache.get(name)
         if found is None and self._informer.is_served:
@@ -49,7 +49,8 @@ class AttributesClasses:
     async def of_claim(self, claim: PersistentVolumeClaim, driver: DriverInfo) -> VolumeAttributesClass | None:
         """Return the class that a new volume for the claim gets, None if the claim names none.
 
-        Raises: Invalid for one of another driver, Precondition while it does not exist, ApiError, Unavailable.
+        Raises: InvalidError for one of another driver, PreconditionError while it does not exist, ApiError,
+        UnavailableError.
         """
         if not (name := wanted(claim)):
             return None
@@ -99,7 +100,7 @@ class ModifyFacts:
 
 
 @dataclass(frozen=True)
-class Rest:
+class NoAction:
     """Do nothing."""
 
 
@@ -109,14 +110,14 @@ class Cancel:
 
 
 @dataclass(frozen=True)
-class Miss:
+class ClassMissing:
     """The class does not exist."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Refuse:
+class RejectChange:
     """The volume cannot have the class; the driver is not asked."""
 
     name: str
@@ -124,7 +125,7 @@ class Refuse:
 
 
 @dataclass(frozen=True)
-class Assert:
+class ReapplyClass:
     """Call the driver with the present class: an earlier agent may have been killed in a call with another one."""
 
     attributes: VolumeAttributesClass
@@ -145,7 +146,7 @@ class Finish:
     name: str
 
 
-ModifyAction = Rest | Cancel | Miss | Refuse | Assert | Modify | Finish
+ModifyAction = NoAction | Cancel | ClassMissing | RejectChange | ReapplyClass | Modify | Finish
 
 
 def wanted(claim: PersistentVolumeClaim) -> str:
@@ -184,21 +185,21 @@ def step(facts: ModifyFacts) -> ModifyAction:
     claim, volume, goal = facts.claim, facts.volume, facts.goal
     ref = volume.spec.claim_ref
     if claim.metadata.deleting or claim.status.phase != "Bound" or ref is None or ref.uid != claim.metadata.uid:
-        return Rest()
+        return NoAction()
     current = claim.status.current_volume_attributes_class_name or ""
     has = volume.spec.volume_attributes_class_name or ""
     if not goal:
         if has and has != current:  # done, but for the last write; the claim went back to none meanwhile
             return Finish(has)
-        return Cancel() if is_open(claim) else Rest()
+        return Cancel() if is_open(claim) else NoAction()
     if goal == current == has and not begun(claim):
         if is_open(claim):
             return Cancel()
-        return Rest() if facts.is_asserted or facts.attributes is None else Assert(facts.attributes)
+        return NoAction() if facts.is_asserted or facts.attributes is None else ReapplyClass(facts.attributes)
     if facts.attributes is None:
-        return Miss(goal)
+        return ClassMissing(goal)
     if facts.fault:
-        return Refuse(goal, facts.fault)
+        return RejectChange(goal, facts.fault)
     change = claim.status.modify_volume_status
     is_recorded = change is not None and change.status == IN_PROGRESS
     is_recorded = is_recorded and change is not None and change.target_volume_attributes_class_name == goal

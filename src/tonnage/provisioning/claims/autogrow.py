@@ -71,7 +71,7 @@ class AutogrowRule:
 def rule_of(claim: PersistentVolumeClaim, storage_class: StorageClass) -> AutogrowRule | None:
     """Return the rule for a claim; None where its class has none, or the claim has switched it off.
 
-    Raises: Invalid for values that cannot be read.
+    Raises: InvalidError for values that cannot be read.
     """
     if names.AUTOGROW_AT not in storage_class.parameters:
         return None
@@ -81,7 +81,7 @@ def rule_of(claim: PersistentVolumeClaim, storage_class: StorageClass) -> Autogr
 
 
 def check(parameters: Mapping[str, str]) -> None:
-    """Check the rule of a class, if it has one. Raises InvalidError."""
+    """Check the rule of a class, if it has one. Raises: InvalidError."""
     given = {key: parameters[key] for key in names.AUTOGROW_KEYS if key in parameters}
     if given and names.AUTOGROW_AT not in given:
         raise InvalidError(f"{next(iter(given))} without {names.AUTOGROW_AT}: name the free percentage, as 10%")
@@ -90,7 +90,7 @@ def check(parameters: Mapping[str, str]) -> None:
 
 
 def parse(given: Mapping[str, str]) -> AutogrowRule:
-    """Return the rule of these values, by key. Raises InvalidError."""
+    """Return the rule of these values, by key. Raises: InvalidError."""
     at, by, most = (given.get(key, "") for key in names.AUTOGROW_KEYS)
     match = _PERCENT.fullmatch(at)
     if match is None or not 1 <= int(match[1]) <= 90:

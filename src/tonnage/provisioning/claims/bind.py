@@ -37,9 +37,9 @@ async def bind(
     A retry after a crash at any point completes it. For a PV that was created for this claim (complete claimRef) it
     makes 3 writes, else 4; none for what is done. claim and volume may be stale.
 
-    Raises: Precondition when the two cannot be bound (the PV has another claim, the claim another PV, one is being
-    deleted); ApiNotFound when one is gone; ApiConflict when one was created again under the same name or others
-    changed it repeatedly.
+    Raises: PreconditionError when the two cannot be bound (the PV has another claim, the claim another PV, one is being
+    deleted); ApiNotFoundError when one is gone; ApiConflictError when one was created again under the same name or
+    others changed it repeatedly.
     """
     volume = await change(client, VOLUMES, volume, lambda now: _claim_reference(now, claim))
     volume = await change(client, VOLUMES, volume, lambda now: _bound_phase(now, claim, clock), subresource="status")
@@ -67,7 +67,7 @@ async def set_phase(
 ) -> PersistentVolume:
     """Set the PV's phase in one write, if it differs. Idempotent.
 
-    Raises: ApiNotFound; ApiConflict when the PV has changed: the phase may be wrong now.
+    Raises: ApiNotFoundError; ApiConflictError when the PV has changed: the phase may be wrong now.
     """
     if volume.status.phase == phase:
         return volume
@@ -87,8 +87,8 @@ async def change(client: Client, kind: Kind[T], obj: T, patch: Change[T], *, sub
 
     patch returns None for nothing to do. If obj was stale, it is read and patch is called again.
 
-    Raises: ApiNotFound; ApiConflict when the object was created again (another uid) or changed under each of 5
-    attempts.
+    Raises: ApiNotFoundError; ApiConflictError when the object was created again (another uid) or changed under each of
+    5 attempts.
     """
     meta = obj.metadata
     for attempt in range(_ATTEMPTS):
@@ -211,7 +211,7 @@ async def send(
 ) -> PersistentVolumeClaim:
     """Write selected-node, node label and provisioner; return the claim.
 
-    Raises: ApiConflict when the claim has changed since it was read, ApiNotFound when it is gone.
+    Raises: ApiConflictError when the claim has changed since it was read, ApiNotFoundError when it is gone.
     """
     meta, body = claim.metadata, selection(node, storage_class)
     return await client.patch(CLAIMS, meta.name, body, meta.namespace, resource_version=meta.resource_version)

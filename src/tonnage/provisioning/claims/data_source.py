@@ -38,7 +38,7 @@ POPULATED = "Assuming an external populator will provision the volume"
 
 
 @dataclass(frozen=True)
-class Away:
+class SourceOnOtherNode:
     """The data source is on another node.
 
     reason: a message for people.
@@ -49,26 +49,27 @@ class Away:
 
 async def content_of(
     client: Client, claim: PersistentVolumeClaim, driver: DriverInfo, node: str
-) -> ContentSource | Away | None:
+) -> ContentSource | SourceOnOtherNode | None:
     """Return the content source, None for an empty volume. Idempotent.
 
     The data source is a claim or a snapshot: the plan of the request has checked that. node: label of this node.
 
-    Raises: Invalid for what can never succeed, Precondition while the source is not ready, ApiError, Unavailable.
+    Raises: InvalidError for what can never succeed, PreconditionError while the source is not ready, ApiError,
+    UnavailableError.
     """
     if reference(claim) is None or is_content(claim):
         return None
     found = await (_snapshot(client, claim) if is_restore(claim) else _claim(client, claim))
     name = claim.metadata.name
     if found is None:
-        raise PreconditionError("cannot clone: its source is not there")
+        raise PreconditionError("cannot clone: its source does not exist")
     if found.content is not None and found.node:
         if found.node != node:
             await _check_node(client, claim, found)
-            return Away(f"claim {name} {found.verb} {found.text}, which lies on node {found.node}")
+            return SourceOnOtherNode(f"claim {name} {found.verb} {found.text}, which lies on node {found.node}")
     elif found.volume is not None and not driver.reaches(found.volume):
         volume = found.volume.metadata.name
-        return Away(f"claim {name} {found.verb} {found.text}, whose volume {volume} is on another node")
+        return SourceOnOtherNode(f"claim {name} {found.verb} {found.text}, whose volume {volume} is on another node")
     if found.missing:
         raise PreconditionError(f"cannot {found.verb.removesuffix('s')}: {found.missing}")
     if found.content is not None:
@@ -122,7 +123,7 @@ def restore_fault(claim: PersistentVolumeClaim, content: VolumeSnapshotContent, 
 
     The checks are those of external-provisioner.
 
-    Raises: Invalid for sizes that cannot be read.
+    Raises: InvalidError for sizes that cannot be read.
     """
     spec, size, asked = content.spec, content.status.restore_size or 0, matching.requested(claim)
     name = spec.volume_snapshot_ref.name
@@ -147,13 +148,14 @@ async def filling_of(client: Client, claim: PersistentVolumeClaim) -> ContentSpe
 
     The data source is a Content.
 
-    Raises: Invalid for a Content that cannot be used, Precondition while it is not there, ApiError, Unavailable.
+    Raises: InvalidError for a Content that cannot be used, PreconditionError while it is not there, ApiError,
+    UnavailableError.
     """
     ref = reference(claim)
     assert ref is not None
     found = await find(client, CONTENTS, ref.name, claim.metadata.namespace)
     if found is None or found.metadata.deleting:
-        state = "is being deleted" if found is not None else "is not there: make it"
+        state = "is being deleted" if found is not None else "does not exist: make it"
         raise PreconditionError(f"Content {claim.metadata.namespace}/{ref.name} {state}")
     return spec.parse(found.spec, f"Content {found.key}")
 
@@ -163,7 +165,7 @@ def copy_fault(claim: PersistentVolumeClaim, volume: PersistentVolume, driver: s
 
     The checks are those of external-provisioner.
 
-    Raises: Invalid for sizes that cannot be read.
+    Raises: InvalidError for sizes that cannot be read.
     """
     name = volume.metadata.name
     if volume.spec.csi is None or volume.spec.csi.driver != driver:

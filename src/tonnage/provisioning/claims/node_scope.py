@@ -198,7 +198,7 @@ async def attach(client: CsiClient, *, node: str, started_ms: int, number: int) 
 
     started_ms and number (0..9999) form the provisioner's identity, as external-provisioner writes it into PVs.
 
-    Raises: CsiError; Unavailable while it is not ready; Unsupported.
+    Raises: CsiError; UnavailableError while it is not ready; UnsupportedError.
     """
     if not await client.probe():
         raise UnavailableError(f"driver at {client.socket} is not ready")

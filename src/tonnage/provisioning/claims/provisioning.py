@@ -106,7 +106,7 @@ def plan(
 ) -> ClaimRequest:
     """Return the request for a claim, without its content source and its VolumeAttributesClass.
 
-    Raises: Invalid with what is not supported.
+    Raises: InvalidError with what is not supported.
     """
     spec = claim.spec
     ours = {names.RECLAIM_FINISHED: reclaims_finished(storage_class), names.UNDELETE: undelete(storage_class)}
@@ -144,7 +144,7 @@ async def planned(
 ) -> ClaimRequest:
     """Return the request for a claim with its VolumeAttributesClass, without its content source.
 
-    Raises: Invalid; Precondition while its VolumeAttributesClass does not exist; ApiError, Unavailable.
+    Raises: InvalidError; PreconditionError while its VolumeAttributesClass does not exist; ApiError, UnavailableError.
     """
     request = plan(claim, storage_class, driver, scope)
     if not claim.spec.volume_attributes_class_name:
@@ -203,7 +203,7 @@ def _check_source(claim: PersistentVolumeClaim, driver: DriverInfo) -> None:
 
 
 def _filled_from(storage_class: StorageClass, driver: DriverInfo) -> str:
-    """Return what volumes of the class are filled with, "" for nothing. Raises InvalidError."""
+    """Return what volumes of the class are filled with, "" for nothing. Raises: InvalidError."""
     content = spec_of.of_source(storage_class.parameters.get("source", "")) if driver.default_pool else None
     return str(content or "")
 
@@ -217,7 +217,7 @@ def filled(request: ClaimRequest, content: ContentSpec) -> ClaimRequest:
 def parameters_of(storage_class: StorageClass) -> dict[str, str]:
     """Return the class parameters that the driver gets.
 
-    Raises: Invalid for an unknown reserved key or an invalid value of ours.
+    Raises: InvalidError for an unknown reserved key or an invalid value of ours.
     """
     release_after(storage_class.parameters)
     autogrow.check(storage_class.parameters)
@@ -247,7 +247,7 @@ def _given(storage_class: StorageClass) -> dict[str, str]:
 def reclaims_finished(storage_class: StorageClass) -> bool:
     """Return whether an ephemeral volume of the class loses its data as soon as its pod has finished.
 
-    Raises: Invalid for another value than true and false, and for reclaim policy Retain.
+    Raises: InvalidError for another value than true and false, and for reclaim policy Retain.
     """
     text = storage_class.parameters.get(names.RECLAIM_FINISHED, "false")
     if text not in ("true", "false"):
@@ -262,7 +262,7 @@ def reclaims_finished(storage_class: StorageClass) -> bool:
 def release_after(parameters: Mapping[str, str]) -> float | None:
     """Return seconds until volumes of a lost node are released; None: never.
 
-    Raises: Invalid for other text.
+    Raises: InvalidError for other text.
     """
     text = parameters.get(names.ON_NODE_GONE, KEEP)
     if text == KEEP:
@@ -281,7 +281,7 @@ def release_after(parameters: Mapping[str, str]) -> float | None:
 def undelete(storage_class: StorageClass) -> int:
     """Return seconds for which a deleted volume of the class can be restored, 0 for not at all.
 
-    Raises: Invalid for other text, less than a minute, and with `tonnage.dev/reclaim-finished`.
+    Raises: InvalidError for other text, less than a minute, and with `tonnage.dev/reclaim-finished`.
     """
     text = storage_class.parameters.get(names.UNDELETE, "")
     if not text:
@@ -313,7 +313,7 @@ def capacity_parameters(storage_class: StorageClass) -> dict[str, str]:
 def fstype_of(storage_class: StorageClass) -> str:
     """Return the class's file system, "" for the driver's default.
 
-    Raises: Invalid when the class names two.
+    Raises: InvalidError when the class names two.
     """
     named = [v for k, v in storage_class.parameters.items() if k == names.CSI_FSTYPE or k.lower() == "fstype"]
     if len(named) > 1:
@@ -329,7 +329,7 @@ def secret_of(
     role: prefix such as "provisioner-" or "node-stage-". claim None: the claim is gone, so only `${pv.name}` can be
     filled in.
 
-    Raises: Invalid.
+    Raises: InvalidError.
     """
     if not any("ecret" in key for key in parameters):  # the usual case
         return None
@@ -350,7 +350,7 @@ def secret_of(
 
 
 async def read_secret(client: Client, ref: SecretRef | None) -> dict[str, str]:
-    """Return the Secret's data as text. Raises ApiNotFoundError, InvalidError."""
+    """Return the Secret's data as text. Raises: ApiNotFoundError, InvalidError."""
     if ref is None:
         return {}
     secret = await client.get(SECRETS, ref.name, ref.namespace)
@@ -508,7 +508,7 @@ def volume_of_disk(
 
     ReadWriteOnce only: the API server rejects ReadWriteOncePod together with other modes.
 
-    Raises: Invalid for secrets that are named after a claim.
+    Raises: InvalidError for secrets that are named after a claim.
     """
     metadata = {
         "name": name,

@@ -71,7 +71,7 @@ class Binding:
         A rescheduled claim counts when its whole group is decided: the claims are rescheduled one after the other, and
         a decision in between would be pinned by those that still have the node.
 
-        Raises: Precondition, with Kubernetes' text, when it cannot succeed.
+        Raises: PreconditionError, with Kubernetes' text, when it cannot succeed.
         """
         found = [self._found(objects, claim, volume) for claim, volume in self.plan.found]
         made = [self._made(objects, made.claim) for made in self.plan.made]
@@ -133,7 +133,7 @@ class BindingWaits:
     async def wait(self, binding: Binding) -> None:
         """Wait until all volumes are bound.
 
-        Raises: Precondition (see Binding.look), also when the pod is gone.
+        Raises: PreconditionError (see Binding.look), also when the pod is gone.
         """
         if binding.look(self._objects):
             return
@@ -190,7 +190,7 @@ class VolumeBinder:
         self.waits = BindingWaits(cluster.objects)
 
     async def pre_bind(self, pod: Pod, decision: SchedulingDecision) -> None:
-        """Write the decision into claims and PVs, and wait until all are bound. Raises TonnageError."""
+        """Write the decision into claims and PVs, and wait until all are bound. Raises: TonnageError."""
         if not (decision.plan.found or decision.plan.made):
             return
         columns = self._cluster.columns
@@ -276,7 +276,7 @@ class VolumeBinder:
 
 
 async def bind(client: Client, pod: Pod, node: str) -> None:
-    """Bind a pod to its node. Raises ApiError."""
+    """Bind a pod to its node. Raises: ApiError."""
     meta = pod.metadata
     body = {
         "apiVersion": "v1",

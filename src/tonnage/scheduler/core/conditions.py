@@ -123,7 +123,7 @@ async def write_condition(client: Client, clock: Clock, pod: Pod, condition: Pod
     """Set one condition of a pod's status, and leave the others unchanged.
 
     A pod that has changed is read again. A condition that the pod has no node is not written when it has one.
-    Raises: ApiNotFound if the pod is gone, or is another one by now; ApiError.
+    Raises: ApiNotFoundError if the pod is gone, or is another one by now; ApiError.
     """
     meta = pod.metadata
     for attempt in range(_TRIES):

@@ -13,10 +13,10 @@ from dataclasses import replace
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.framework.plugin import (
     CycleState,
+    Diagnosis,
     FilterPlugin,
     NodeFilter,
     PreFilterPlugin,
-    Refusal,
     RejectionCause,
     SchedulingDecision,
     ScorePlugin,
@@ -60,13 +60,13 @@ class Cycle:
         self._scores: tuple[ScorePlugin, ...] = (self.node_fit, self.inter_pod)
         self._start = self._turn = 0
         self._improvements = self._neighbour_changes = 0
-        self._refused: OrderedDict[object, Refusal] = OrderedDict()
-        self._refused_neighbours: list[object] = []
+        self._rejected: OrderedDict[object, Diagnosis] = OrderedDict()
+        self._rejected_neighbours: list[object] = []
 
     # Extension points
 
     def pre_filter(self, ask: Ask) -> CycleState | Stop:
-        """Check a pod before any node. Raises InvalidError."""
+        """Check a pod before any node. Raises: InvalidError."""
         if ask.unsupported:
             return Stop(ask.unsupported, RejectionCause.UNSUPPORTED)
         state = CycleState(ask)
@@ -80,7 +80,7 @@ class Cycle:
         return [each for plugin in self._filters for each in plugin.filter(state)]
 
     def fits_on(self, ask: Ask, slot: int) -> bool:
-        """Return whether the pod fits one node now. Raises InvalidError."""
+        """Return whether the pod fits one node now. Raises: InvalidError."""
         state = self.pre_filter(ask)
         return isinstance(state, CycleState) and not any(each.check(slot) for each in self.filters(state))
 
@@ -96,46 +96,46 @@ class Cycle:
 
     # Deciding
 
-    def decide(self, ask: Ask, *, remembers: bool = True) -> SchedulingDecision | Refusal:
-        """Find a node. Reserves nothing: the caller does. Raises InvalidError.
+    def decide(self, ask: Ask, *, remembers: bool = True) -> SchedulingDecision | Diagnosis:
+        """Find a node. Reserves nothing: the caller does. Raises: InvalidError.
 
         remembers: whether to use and store cached rejections.
         """
         if not self._columns.live:
-            return Refusal(NO_NODES, RejectionCause.NODE)
+            return Diagnosis(NO_NODES, RejectionCause.NODE)
         state = self.pre_filter(ask)
         if isinstance(state, Stop):
-            return self._refuse_everywhere(state)
+            return self._reject_everywhere(state)
         shape = None
         if remembers and state.volumes.shape is not None:
             shape = (ask.shape, state.volumes.shape, self.inter_pod.shape(ask.terms))
-            self._forget_refusals()
-        if shape is not None and (known := self._refused.get(shape)) is not None:
+            self._forget_rejections()
+        if shape is not None and (known := self._rejected.get(shape)) is not None:
             return known
         found = self._search(state)
-        if isinstance(found, Refusal) and shape is not None:
-            self._refused[shape] = found = replace(found, shape=shape)
+        if isinstance(found, Diagnosis) and shape is not None:
+            self._rejected[shape] = found = replace(found, shape=shape)
             if RejectionCause.NEIGHBOURS in found.causes:
-                self._refused_neighbours.append(shape)
-            while len(self._refused) > _REMEMBERED:
-                self._refused.popitem(last=False)
+                self._rejected_neighbours.append(shape)
+            while len(self._rejected) > _REMEMBERED:
+                self._rejected.popitem(last=False)
         return found
 
-    def _forget_refusals(self) -> None:
+    def _forget_rejections(self) -> None:
         """Drop cached rejections that may be over: a node or PV may fit, or pods came or went."""
         cluster = self.cluster
         if self._improvements != cluster.improvements:
-            self._refused.clear()
-            self._refused_neighbours.clear()
+            self._rejected.clear()
+            self._rejected_neighbours.clear()
         elif self._neighbour_changes != cluster.neighbour_changes:
-            for shape in self._refused_neighbours:
-                self._refused.pop(shape, None)
-            self._refused_neighbours.clear()
+            for shape in self._rejected_neighbours:
+                self._rejected.pop(shape, None)
+            self._rejected_neighbours.clear()
         self._improvements, self._neighbour_changes = cluster.improvements, cluster.neighbour_changes
 
-    def _refuse_everywhere(self, stop: Stop) -> Refusal:
+    def _reject_everywhere(self, stop: Stop) -> Diagnosis:
         message = f"0/{len(self._columns.live)} nodes are available: {stop.message}.{self._hint(stop)}"
-        return Refusal(message, stop.cause, stop.awaited)
+        return Diagnosis(message, stop.cause, stop.awaited)
 
     def _hint(self, stop: Stop) -> str:
         """Return why a claim with immediate binding is unbound, if known."""
@@ -146,7 +146,7 @@ class Cycle:
             return sentence([of_class(name, "there is no such class")])
         return class_hint(self.cluster.published, name, (self._columns.names[slot] for slot in self._columns.live))
 
-    def _search(self, state: CycleState) -> SchedulingDecision | Refusal:
+    def _search(self, state: CycleState) -> SchedulingDecision | Diagnosis:
         filters = self.filters(state)
         nodes = self._columns.live if state.nodes is None else state.nodes
         start = self._start if self._start < len(nodes) else 0
@@ -201,7 +201,7 @@ class Cycle:
             leaders = _leaders(leaders, self.node_fit.least_allocated(state.ask, leaders))
         return max(leaders, key=self.volumes.most_left(state)) if len(leaders) > 1 else leaders[0]
 
-    def _explain(self, state: CycleState, nodes: Sequence[int], filters: Sequence[NodeFilter]) -> Refusal:
+    def _explain(self, state: CycleState, nodes: Sequence[int], filters: Sequence[NodeFilter]) -> Diagnosis:
         """Ask each node why it rejects the pod."""
         counts, causes, live = dict[str, int](), RejectionCause.NO, self._columns.live
         diagnosis = StorageDiagnosis(state.volumes, self.cluster.published, self.cluster.is_registered)
@@ -221,7 +221,7 @@ class Cycle:
             counts[NEAR] = counts.get(NEAR, 0) + len(live) - len(nodes)
             causes |= RejectionCause.NEIGHBOURS
         message = _fit_error(len(live), counts) + diagnosis.hint()
-        return Refusal(message, causes, needs=state.volumes.needs, unpublished=diagnosis.is_unpublished)
+        return Diagnosis(message, causes, needs=state.volumes.needs, unpublished=diagnosis.is_unpublished)
 
 
 def _leaders(slots: Sequence[int], scores: Sequence[float]) -> list[int]:

@@ -99,7 +99,7 @@ class Columns:
     # Nodes
 
     def set_node(self, node: Node) -> RejectionCause:
-        """Add or update a node; return what improved: NODE, RESOURCES. Raises InvalidError for an invalid quantity."""
+        """Add or update a node; return what improved: NODE, RESOURCES. Raises: InvalidError for an invalid quantity."""
         amounts = amounts_of(node.status.allocatable)
         slot, better = self.slot(node.metadata.name), RejectionCause.NO
         if not self.present[slot]:

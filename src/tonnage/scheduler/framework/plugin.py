@@ -131,7 +131,7 @@ class SchedulingDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Diagnosis:
     """Why no node fits a pod now.
 
     awaited: it will pass by itself and need not be reported yet. unpublished: no capacity is published yet for a class
@@ -201,7 +201,7 @@ class PreFilterPlugin(Protocol):
     """Checks a pod before any node."""
 
     def pre_filter(self, state: CycleState) -> Stop | None:
-        """Complete the state, or return what stops the pod on all nodes. Raises InvalidError."""
+        """Complete the state, or return what stops the pod on all nodes. Raises: InvalidError."""
 
 
 class FilterPlugin(Protocol):

@@ -82,7 +82,7 @@ class Ask:
 
 
 def compile_ask(pod: Pod) -> Ask:
-    """Compile a pod. Raises InvalidError for an invalid quantity or selector."""
+    """Compile a pod. Raises: InvalidError for an invalid quantity or selector."""
     spec = pod.spec
     node_affinity = spec.affinity.node_affinity if spec.affinity else None
     demand, terms = compile_demand(pod), compile_affinity(pod)
@@ -116,7 +116,7 @@ def claim_uses(pod: Pod) -> tuple[ClaimUse, ...]:
 
 
 def compile_demand(pod: Pod) -> Demand:
-    """Return the resources of a pod. Raises InvalidError for an invalid quantity."""
+    """Return the resources of a pod. Raises: InvalidError for an invalid quantity."""
     spec = pod.spec
     containers = (*spec.containers, *spec.init_containers)
     amounts = [_amounts(container) for container in spec.containers]
@@ -171,13 +171,13 @@ def _scored(amounts: Iterable[Amounts], resource: str, default: int) -> int:
 
 
 def amounts_of(texts: Mapping[str, str]) -> Amounts:
-    """Return quantities as numbers: milli for cpu, else whole units. Raises InvalidError."""
+    """Return quantities as numbers: milli for cpu, else whole units. Raises: InvalidError."""
     return {resource: amount_of(resource, text) for resource, text in texts.items()}
 
 
 @lru_cache(maxsize=4096)
 def amount_of(resource: str, text: str) -> int:
-    """Return a quantity as a number: milli for cpu, else whole units. Raises InvalidError."""
+    """Return a quantity as a number: milli for cpu, else whole units. Raises: InvalidError."""
     quantity = Quantity.parse(text)
     return quantity.milli if resource == CPU else quantity.value
 
@@ -341,7 +341,7 @@ class AffinityTerms:
 def compile_affinity(pod: Pod) -> AffinityTerms:
     """Compile a pod's terms, and what other pods' terms match.
 
-    Raises: Invalid for an invalid selector.
+    Raises: InvalidError for an invalid selector.
     """
     spec, labels = pod.spec, pod.metadata.labels
     affinity = spec.affinity

@@ -147,7 +147,7 @@ class SchedulingQueue:
         self._end_lead(entry)
 
     def pop(self) -> QueuedPod | None:
-        """Return the next pod to try. Call decided(), refuse(), retry() or remove() after it."""
+        """Return the next pod to try. Call decided(), reject(), retry() or remove() after it."""
         while self._ready:
             _, _, stamp, entry = heapq.heappop(self._ready)
             if entry.stamp == stamp and entry.place is QueuePlace.READY:
@@ -163,7 +163,7 @@ class SchedulingQueue:
         """Wake the next of the pods that the entry was tried for: it gets a node. Call remove() or retry() after it."""
         self._end_lead(entry)
 
-    def refuse(
+    def reject(
         self,
         entry: QueuedPod,
         causes: RejectionCause,

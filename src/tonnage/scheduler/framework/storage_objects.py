@@ -63,7 +63,7 @@ class StaticCandidate:
 
 
 def reach_of(volume: PersistentVolume) -> Reach:
-    """Return the nodes that reach a PV. Raises InvalidError."""
+    """Return the nodes that reach a PV. Raises: InvalidError."""
     affinity = volume.spec.node_affinity
     return reach_of_nodes(affinity.required) if affinity is not None else EVERYWHERE
 
@@ -87,7 +87,7 @@ class StaticVolumes:
     def put(self, old: PersistentVolume | None, new: PersistentVolume | None) -> bool:
         """Handle a changed PV; return whether it became free.
 
-        Raises: Invalid for an invalid affinity or size.
+        Raises: InvalidError for an invalid affinity or size.
         """
         was_free = False
         if old is not None:

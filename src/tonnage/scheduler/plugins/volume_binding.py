@@ -68,7 +68,7 @@ class VolumeBinding:
     # PreFilter
 
     def pre_filter(self, state: CycleState) -> Stop | None:
-        """Check the pod's claims. Raises InvalidError."""
+        """Check the pod's claims. Raises: InvalidError."""
         ask = state.ask
         found = self._sort_out(ask) if ask.claims else NO_VOLUMES
         if isinstance(found, Stop):

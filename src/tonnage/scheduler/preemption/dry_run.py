@@ -20,7 +20,7 @@ from tonnage.kubernetes.api.quantity import to_bytes
 from tonnage.provisioning.capacity.published import NO_BOUND, Offers, PublishedCapacity
 from tonnage.scheduler.core.cycle import Cycle
 from tonnage.scheduler.framework.nodes import Placement
-from tonnage.scheduler.framework.plugin import HELPED, Refusal
+from tonnage.scheduler.framework.plugin import HELPED, Diagnosis
 from tonnage.scheduler.framework.pod_info import AffinityTerms, Ask, claim_uses, inline_uses
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 from tonnage.scheduler.preemption.victims import Budget, PreemptionCandidate, best, choose, compile_budgets, priority
@@ -38,25 +38,25 @@ class Preemption:
     def __init__(self, cycle: Cycle, budgets: Callable[[], Iterable[PodDisruptionBudget]] = lambda: ()) -> None:
         self._cycle, self._cluster, self._budgets = cycle, cycle.cluster, budgets
         self._start = 0
-        self._infeasible: tuple[Refusal, int, int] | None = None
+        self._infeasible: tuple[Diagnosis, int, int] | None = None
 
     def may(self, pod: Pod) -> bool:
         """Return whether the pod may preempt, and there are less important pods."""
         return pod.spec.preemption_policy != NEVER and self._cluster.residents.below(priority(pod))
 
-    def find(self, ask: Ask, refusal: Refusal) -> PreemptionCandidate | None:
+    def find(self, ask: Ask, rejection: Diagnosis) -> PreemptionCandidate | None:
         """Return the best candidate for a rejected pod, None where nothing helps.
 
         Changes nothing.
         """
-        if not self.may(ask.pod) or not refusal.causes & HELPED or self._is_infeasible(ask, refusal):
+        if not self.may(ask.pod) or not rejection.causes & HELPED or self._is_infeasible(ask, rejection):
             return None
         found, all_looked = self._search(ask)
         if not found and all_looked:
-            self._infeasible = refusal, priority(ask.pod), self._cluster.residents.generation
+            self._infeasible = rejection, priority(ask.pod), self._cluster.residents.generation
         return best(found) if found else None
 
-    def _is_infeasible(self, ask: Ask, refusal: Refusal) -> bool:
+    def _is_infeasible(self, ask: Ask, rejection: Diagnosis) -> bool:
         """Return whether an equal pod got no candidate and nothing changed since.
 
         The cycle caches rejections.
@@ -64,7 +64,7 @@ class Preemption:
         if self._infeasible is None:
             return False
         before, least, generation = self._infeasible
-        same = before is refusal and generation == self._cluster.residents.generation
+        same = before is rejection and generation == self._cluster.residents.generation
         return same and priority(ask.pod) <= least
 
     def _search(self, ask: Ask) -> tuple[list[PreemptionCandidate], bool]:

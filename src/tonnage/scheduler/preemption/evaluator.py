@@ -23,7 +23,7 @@ from tonnage.kubernetes.client.client import Client, refer
 from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.scheduler.core.conditions import PodCondition, write_condition
 from tonnage.scheduler.core.cycle import Cycle
-from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
+from tonnage.scheduler.framework.plugin import Diagnosis, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.preemption.dry_run import Preemption
@@ -80,17 +80,17 @@ class Preemptor:
                 self.nominations.hold(entry.ask, node, now, victims=going)
                 yield entry.uid
 
-    def post_filter(self, ask: Ask, refusal: Refusal) -> bool:
+    def post_filter(self, ask: Ask, rejection: Diagnosis) -> bool:
         """Preempt for a rejected pod if possible; return whether it has a nomination."""
         pod, now = ask.pod, self._clock.monotonic()
         found = self.nominations.get(pod.metadata.uid)
         if found is not None and (found.going or found.until is None):
             return True
-        self._waiting.refused(pod.metadata.uid, refusal, now)
+        self._waiting.rejected(pod.metadata.uid, rejection, now)
         if self._failed.get(pod.metadata.uid, 0.0) > now or not self._preemption.may(pod):
             return found is not None
         with self.nominations.lifted(ask):
-            candidate = self._preemption.find(ask, refusal)
+            candidate = self._preemption.find(ask, rejection)
         if candidate is None:
             return found is not None
         self._make_way(pod, candidate.node)

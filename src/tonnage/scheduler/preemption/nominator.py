@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from tonnage.kubernetes.api.pods import Pod
 from tonnage.scheduler.core.cycle import Cycle
-from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision, Stop
+from tonnage.scheduler.framework.plugin import Diagnosis, SchedulingDecision, Stop
 from tonnage.scheduler.framework.pod_info import Ask, UsedVolume
 from tonnage.scheduler.preemption.dry_run import own_claims
 from tonnage.scheduler.preemption.victims import priority
@@ -156,10 +156,10 @@ class Nominations:
             for one in aside:
                 self._place(one)
 
-    def decide(self, ask: Ask) -> SchedulingDecision | Refusal:
+    def decide(self, ask: Ask) -> SchedulingDecision | Diagnosis:
         """Run Cycle.decide() with the nominations that count against this pod.
 
-        Raises: Invalid.
+        Raises: InvalidError.
         """
         with self.lifted(ask) as differs:
             return self._cycle.decide(ask, remembers=not differs)

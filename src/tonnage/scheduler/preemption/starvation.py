@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tonnage.scheduler.core.cycle import Cycle
-from tonnage.scheduler.framework.plugin import Refusal, RejectionCause
+from tonnage.scheduler.framework.plugin import Diagnosis, RejectionCause
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.queue import SchedulingQueue
 from tonnage.scheduler.preemption.dry_run import Supposed
@@ -52,15 +52,15 @@ class Waiting:
         self._served: Counter[str] = Counter()
         self._looks_at: float | None = None
 
-    def refused(self, uid: str, refusal: Refusal, now: float) -> None:
+    def rejected(self, uid: str, rejection: Diagnosis, now: float) -> None:
         """Record a rejected pod.
 
         A pod rejected for anything else than storage does not wait for storage.
         """
-        if RejectionCause.STORAGE not in refusal.causes or not refusal.needs:
+        if RejectionCause.STORAGE not in rejection.causes or not rejection.needs:
             self._waiters.pop(uid, None)
         elif uid not in self._waiters:
-            self._waiters[uid] = _Waiter(now, refusal.needs, self._count(refusal.needs))
+            self._waiters[uid] = _Waiter(now, rejection.needs, self._count(rejection.needs))
 
     def served(self, needs: Needs, now: float) -> None:
         """Record that a pod with such claims got a node."""

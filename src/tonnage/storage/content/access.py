@@ -64,7 +64,7 @@ class Progress:
                 socket.socket.shutdown(found, socket.SHUT_RDWR)  # that of TLS would change what a thread reads from
 
     def watch(self, connection: socket.socket) -> None:
-        """Have a stop end what blocks on this socket, instead of an earlier one. Raises StoppedError."""
+        """Have a stop end what blocks on this socket, instead of an earlier one. Raises: StoppedError."""
         self._open = connection
         self.add(0)  # after the line before: a stop meanwhile sees either the socket or this
 
@@ -76,7 +76,7 @@ class Progress:
         return f"{self.done / unit:.0f}{of} {word} from {self.what}"
 
     def add(self, count: int) -> None:
-        """Count bytes. Raises StoppedError."""
+        """Count bytes. Raises: StoppedError."""
         self.done += count
         if self.stop.is_set():
             raise StoppedError(f"{self.what}: stopped")
@@ -94,7 +94,7 @@ class ContentAccess:
     now: Now = lambda: datetime.now(UTC)
 
     def check(self, content: ContentSpec) -> None:
-        """Check that this node allows a content. Raises InvalidError."""
+        """Check that this node allows a content. Raises: InvalidError."""
         if isinstance(content, FolderSpec):
             self.folder(content)
         elif isinstance(content, UrlSpec | S3Spec):
@@ -104,7 +104,7 @@ class ContentAccess:
             raise InvalidError(f"{content}: this node has no image store, see --image-store")
 
     def folder(self, content: FolderSpec) -> Path:
-        """The folder of that name. Raises InvalidError."""
+        """The folder of that name. Raises: InvalidError."""
         found = [path for path in self.folders if path.name == content.name]
         if len(found) == 1:
             return found[0]
@@ -114,7 +114,7 @@ class ContentAccess:
 
 
 def pause(progress: Progress, seconds: float) -> None:
-    """Wait, unless the filling is stopped. Raises StoppedError."""
+    """Wait, unless the filling is stopped. Raises: StoppedError."""
     if progress.stop.wait(seconds):
         raise StoppedError(f"{progress.what}: stopped")
 

@@ -1,7 +1,7 @@
 """Filling of one volume's root with a content. Blocking; needs root.
 
 The root is an open directory, empty at the beginning. Nothing is written outside of it, and no symlink is followed.
-What does not fit is refused before the first byte where the size is known, and stops at the volume's size otherwise.
+What does not fit is rejected before the first byte where the size is known, and stops at the volume's size otherwise.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ def fill(
 ) -> None:
     """Empty the root, fill it and make that durable. Idempotent.
 
-    Raises InvalidError, OutOfRangeError (it does not fit), PreconditionError and NotFoundError (the source is not
+    Raises: InvalidError, OutOfRangeError (it does not fit), PreconditionError and NotFoundError (the source is not
     there), UnavailableError (now), StoppedError, HostError.
     """
     progress.add(0)  # it may have been stopped before it began
     access.check(content)
     for attempt in range(_BEGINNINGS):
         progress.done = 0
-        with _refusals(content, target.size, progress):
+        with _rejections(content, target.size, progress):
             tree.empty(nofollow.by_fd(target.root, "."))
             try:
                 _fill(content, target, access, secrets, progress)
@@ -99,7 +99,7 @@ def _fetcher(access: ContentAccess, progress: Progress) -> Fetcher:
 
 
 @contextmanager
-def _refusals(content: ContentSpec, size: int, progress: Progress) -> Iterator[None]:
+def _rejections(content: ContentSpec, size: int, progress: Progress) -> Iterator[None]:
     try:
         with stoppable(progress):
             yield
@@ -139,7 +139,7 @@ def _fill_from_image(content: ImageSpec, target: Target, stores: Sequence[Path],
 
 
 def _copy_image(layers: Sequence[Path], content: ImageSpec, target: Target, progress: Progress) -> None:
-    """Copy what layers, the highest first, show together. Raises BusyError where they were removed meanwhile.
+    """Copy what layers, the highest first, show together. Raises: BusyError where they were removed meanwhile.
 
     A store that is mounted read-only is not locked by this: others may remove its layers during the copy.
     """
@@ -208,7 +208,7 @@ def _fill_from_url(content: UrlSpec, target: Target, download: Download, progres
 
 
 def _check_digest(content: UrlSpec | S3Spec, blob: _Counted, why: str = "") -> None:
-    """Read the rest and compare the digest. why: what was found already. Raises InvalidError."""
+    """Read the rest and compare the digest. why: what was found already. Raises: InvalidError."""
     found = blob.finish().partition(":")[2]
     if content.sha256 and found != content.sha256:
         raise InvalidError(f"{content}: its sha256 is {found}, want {content.sha256}: nothing of it stays{why}")
@@ -253,7 +253,7 @@ def _file_name(path: str) -> str:
 
 
 def _write_file(at: int, name: str, blob: _Counted, size: int, content: ContentSpec) -> None:
-    """Write a file of at most size bytes. Raises OutOfRangeError, OSError."""
+    """Write a file of at most size bytes. Raises: OutOfRangeError, OSError."""
     with opened(name, _NEW_FILE, dir_fd=at) as fd:
         while data := blob.read(_CHUNK):
             if blob.count > size:
@@ -316,7 +316,7 @@ def _fill_from_s3(
 
 
 def _parts(content: S3Spec, key: str) -> list[str]:
-    """The path of an object below the root. Raises InvalidError for one that no volume can have."""
+    """The path of an object below the root. Raises: InvalidError for one that no volume can have."""
     folder = content.prefix.rpartition("/")[0]
     path = key[len(folder) + 1 :] if folder else key
     if not key.startswith(content.prefix):
@@ -329,7 +329,7 @@ def _parts(content: S3Spec, key: str) -> list[str]:
 
 
 def _folder(root: int, parts: Sequence[str]) -> int:
-    """Open a folder below the root, made where it is missing; the caller closes it. Raises InvalidError, OSError."""
+    """Open a folder below the root, made where it is missing; the caller closes it. Raises: InvalidError, OSError."""
     at = os.open(".", _FOLDER, dir_fd=root)
     for part in parts:
         try:

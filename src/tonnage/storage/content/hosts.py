@@ -35,7 +35,7 @@ class AllowedHost:
 
 
 def parse_host(text: str) -> AllowedHost:
-    """A host of the option `--fetch`: HOST, HOST:PORT or [IPV6]:PORT. Raises InvalidError."""
+    """A host of the option `--fetch`: HOST, HOST:PORT or [IPV6]:PORT. Raises: InvalidError."""
     host, port = text, ""
     if text.startswith("["):
         host, _, port = text[1:].partition("]")
@@ -56,7 +56,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def resolve(host: str, port: int) -> Sequence[str]:
-    """The addresses of a host. Raises OSError."""
+    """The addresses of a host. Raises: OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -78,16 +78,16 @@ class FetchPolicy:
         return any(one.host == host.lower() and port in ((one.port,) if one.port else (80, 443)) for one in self.hosts)
 
     def check(self, host: str, port: int) -> None:
-        """Raises InvalidError for a host that is not allowed."""
+        """Raises: InvalidError for a host that is not allowed."""
         if self.lists(host, port) or (self.is_public and port == 443):
             return
         there_is = ", ".join(map(str, self.hosts)) or f"nothing, see {self.option}"
         raise InvalidError(f"host {host}:{port} is not among those that this node may fetch from ({there_is})")
 
     def addresses(self, host: str, port: int) -> list[str]:
-        """The addresses to connect to. Raises InvalidError for a host or an address that is not allowed.
+        """The addresses to connect to. Raises: InvalidError for a host or an address that is not allowed.
 
-        Raises UnavailableError where the name has no address now.
+        Raises: UnavailableError where the name has no address now.
         """
         self.check(host, port)
         try:
@@ -97,7 +97,7 @@ class FetchPolicy:
         is_listed = self.lists(host, port)
         is_itself = is_listed and (_address(host) is not None or host.lower() == "localhost")
         for address in found:
-            if not is_itself and (why := _refused(address) or ("" if is_listed else _private(address))):
+            if not is_itself and (why := _rejected(address) or ("" if is_listed else _private(address))):
                 raise InvalidError(
                     f"host {host} leads to {address}, {why}: nothing is fetched from there; list that address itself"
                     f" with {self.option} if it is meant"
@@ -113,7 +113,7 @@ def _embedded(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) if is_compatible or address in _NAT64 else None
 
 
-def _refused(text: str) -> str:
+def _rejected(text: str) -> str:
     """Why a name may not lead to an address, "" where it may."""
     address = _address(text.partition("%")[0])
     if address is None:

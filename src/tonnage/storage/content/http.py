@@ -46,7 +46,7 @@ class RestartError(UnavailableError):
 
 
 def credentials(secrets: Mapping[str, str]) -> Headers:
-    """The header for a URL from a Secret's username and password, or token. Raises InvalidError."""
+    """The header for a URL from a Secret's username and password, or token. Raises: InvalidError."""
     if token := secrets.get("token"):
         return {"Authorization": f"Bearer {one_line(token)}"}
     if user := secrets.get("username"):
@@ -56,7 +56,7 @@ def credentials(secrets: Mapping[str, str]) -> Headers:
 
 
 def one_line(text: str) -> str:
-    """A value of a Secret that may be sent in a header. Raises InvalidError, without the value."""
+    """A value of a Secret that may be sent in a header. Raises: InvalidError, without the value."""
     if not text.isprintable():
         raise InvalidError("the Secret of the class has a value with a line break or control character")
     return text
@@ -113,7 +113,7 @@ class Fetcher:
     _bytes: int = field(default=0, init=False)
 
     def count(self, count: int, what: str) -> None:
-        """Count bytes that arrived. Raises UnavailableError where they are too few for their time."""
+        """Count bytes that arrived. Raises: UnavailableError where they are too few for their time."""
         now = self.monotonic()
         self._begun = now if self._begun is None else self._begun
         self._bytes += count
@@ -126,14 +126,14 @@ class Fetcher:
     def get(
         self, url: str, headers: Headers | None = None, *, sign: Sign | None = None, is_immutable: bool = False
     ) -> Download:
-        """Begin a download. Raises InvalidError (refused, not there), UnavailableError (now).
+        """Begin a download. Raises: InvalidError (rejected, not there), UnavailableError (now).
 
         is_immutable: the URL has one content for ever, as that of a digest: no version is needed to continue.
         """
         return Download(self, url, dict(headers or {}), sign, is_immutable=is_immutable)
 
     def open(self, url: str, headers: Headers, sign: Sign | None) -> tuple[http.client.HTTPConnection, Response]:
-        """One GET with its redirects, again where the server asks to wait. Raises InvalidError, UnavailableError."""
+        """One GET with its redirects, again where the server asks to wait. Raises: InvalidError, UnavailableError."""
         for left in reversed(range(_WAITS + 1)):
             connection, response = self._follow(url, headers, sign)
             seconds = _retry_after(response)
@@ -166,8 +166,8 @@ class Fetcher:
             addresses = self.policy.addresses(host, port)
             tls = self._tls() if parts.scheme == "https" else None
             connection = _Pinned(host, port, addresses, tls, self.watch)
-        except InvalidError as refusal:
-            raise InvalidError(f"{shown(url)}: {refusal}") from None
+        except InvalidError as rejection:
+            raise InvalidError(f"{shown(url)}: {rejection}") from None
         try:
             target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             # The host as it is signed: http.client would add the port of https.
@@ -190,7 +190,7 @@ class Fetcher:
 
 
 def _redirected(at: str, target: str, headers: Headers, sign: Sign | None) -> tuple[Headers, Sign | None]:
-    """What to send to where a redirect leads. Raises InvalidError."""
+    """What to send to where a redirect leads. Raises: InvalidError."""
     before, after = urlsplit(at), urlsplit(target)
     is_plain = after.scheme in ("http", "https") and after.hostname and "@" not in after.netloc
     if not is_plain or after.port == 0 or not target.isascii() or not target.isprintable() or " " in target:
@@ -248,7 +248,7 @@ class Download:
     def read(self, size: int, /) -> bytes:
         """At most size bytes, b"" at the end.
 
-        Raises RestartError where it broke off for good, InvalidError where it is longer than the server said.
+        Raises: RestartError where it broke off for good, InvalidError where it is longer than the server said.
         """
         while True:
             why = "the connection ended"
@@ -269,7 +269,7 @@ class Download:
             self._continue(why)
 
     def _continue(self, why: str) -> None:
-        """Ask for the rest after what was read. Raises RestartError."""
+        """Ask for the rest after what was read. Raises: RestartError."""
         self.close()
         version = self.etag if self.etag and not self.etag.startswith("W/") else ""
         broken = f"{self.what}: broke off after {self.count} bytes: {why}"

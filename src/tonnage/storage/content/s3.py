@@ -41,7 +41,7 @@ class S3Keys:
 
 
 def keys_of(secrets: Mapping[str, str]) -> S3Keys | None:
-    """The credentials of a Secret, None for anonymous requests. Raises InvalidError."""
+    """The credentials of a Secret, None for anonymous requests. Raises: InvalidError."""
     access, secret = secrets.get("accessKey", ""), secrets.get("secretKey", "")
     if bool(access) != bool(secret):
         raise InvalidError("the Secret of the class needs both accessKey and secretKey")
@@ -117,7 +117,7 @@ class S3Object:
 
 
 def listed(fetcher: Fetcher, content: S3Spec, sign: Sign | None, progress: Progress) -> Iterator[S3Object]:
-    """All objects below the prefix, page by page. Raises InvalidError, UnavailableError, StoppedError."""
+    """All objects below the prefix, page by page. Raises: InvalidError, UnavailableError, StoppedError."""
     token, count, held = "", 0, 0
     for _ in range(_MOST_PAGES):
         progress.add(0)

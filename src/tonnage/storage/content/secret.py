@@ -18,7 +18,7 @@ _PORTS = {"https": 443, "http": 80}
 
 
 def check_hosts(content: ContentSpec, secrets: Mapping[str, str]) -> None:
-    """Check that a Secret may be used for a claim's Content. Raises InvalidError, without a value of the Secret."""
+    """Check that a Secret may be used for a claim's Content. Raises: InvalidError, without a value of the Secret."""
     if isinstance(content, UrlSpec):
         url, used = content.url, _OF_URLS
     elif isinstance(content, S3Spec):

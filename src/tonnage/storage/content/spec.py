@@ -192,7 +192,7 @@ _RULES: Mapping[str, Callable[[str], str]] = {
 
 
 def parse(spec: Mapping[str, Any], what: str) -> ContentSpec:
-    """The content that a spec means. what: names it in messages. Raises InvalidError with the first fault."""
+    """The content that a spec means. what: names it in messages. Raises: InvalidError with the first fault."""
     for path, value, why in faults(spec):
         field = f"spec.{path}" if path else "spec"
         raise InvalidError(f"{what}: {field}: {f'{str(value)[:80]!r}: {why}' if why else 'it is missing'}")
@@ -211,7 +211,7 @@ def encode(content: ContentSpec) -> str:
 
 
 def decode(text: str) -> ContentSpec:
-    """The content of such a text. Raises InvalidError."""
+    """The content of such a text. Raises: InvalidError."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as failure:
@@ -225,7 +225,7 @@ def of_source(text: str) -> ContentSpec | None:
     """The content of a class parameter `source`; None for a folder by its path (dir://), which is no content.
 
     image:NAME, folder:NAME, URL#sha256=HEX[&unpack=FORM], or s3://BUCKET/KEY#endpoint=URL[&region=NAME&sha256=HEX],
-    where a key that ends in / is a prefix. Raises InvalidError.
+    where a key that ends in / is a prefix. Raises: InvalidError.
     """
     if not text or text.startswith("dir://"):
         return None

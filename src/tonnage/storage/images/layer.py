@@ -5,7 +5,7 @@ becomes a character device 0:0, an opaque folder gets `trusted.overlay.opaque`. 
 devices, fifos and all extended attributes but `user.*` are dropped.
 
 A plain archive is unpacked by the same rules, but for marks: a name like `.wh.x` is a file. Devices, fifos, symlinks
-that lead or may lead out of its root, and hard links to symlinks are then refused.
+that lead or may lead out of its root, and hard links to symlinks are then rejected.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class LayerUnpacker:
         self._ends = self.monotonic() + self.limits.seconds
 
     def unpack(self, reader: TarReader) -> LayerCounts:
-        """Write all entries. Raises InvalidError, UnsupportedError, OSError; then the folder is to be removed."""
+        """Write all entries. Raises: InvalidError, UnsupportedError, OSError; then the folder is to be removed."""
         self._inherit_root()
         for entry in reader:
             self._count(entry)
@@ -128,7 +128,7 @@ class LayerUnpacker:
                 self._make(entry, parts, at, reader)
 
     def _check_plain(self, entry: TarEntry, parts: Parts) -> None:
-        """Raises InvalidError for what a volume does not get from an archive."""
+        """Raises: InvalidError for what a volume does not get from an archive."""
         if entry.kind in ("char", "block", "fifo"):
             raise self._invalid(f"{_show(entry.name)} is a device or fifo: no volume gets one")
         if entry.kind != "symlink":
@@ -215,7 +215,7 @@ class LayerUnpacker:
         return find([self.root, *self.lowers], parts) if parts else None
 
     def _split(self, name: bytes, word: str) -> Parts:
-        """The components of a relative path. Raises InvalidError."""
+        """The components of a relative path. Raises: InvalidError."""
         if name.startswith(b"/"):
             raise self._invalid(f"{word} {_show(name)} is absolute")
         if b"\0" in name or not name:
@@ -348,7 +348,7 @@ class LayerUnpacker:
 def find(layers: Sequence[int], parts: Parts) -> int | None:
     """Open (O_PATH) what overlayfs shows at a path of layers, the highest first; None for nothing.
 
-    Raises OSError.
+    Raises: OSError.
     """
     with ExitStack() as stack:
         active = list(layers)

@@ -118,7 +118,7 @@ class ImageConfig(msgspec.Struct, frozen=True):
 
 
 def decode(data: bytes, kind: type[T], what: str) -> T:
-    """Decode JSON. Raises InvalidError with the field at fault."""
+    """Decode JSON. Raises: InvalidError with the field at fault."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as failure:
@@ -126,7 +126,7 @@ def decode(data: bytes, kind: type[T], what: str) -> T:
 
 
 def check_descriptor(found: BlobDescriptor, what: str, most: int = _MAX_SIZE) -> BlobDescriptor:
-    """Check digest and size. Raises InvalidError, UnsupportedError."""
+    """Check digest and size. Raises: InvalidError, UnsupportedError."""
     if not reference.is_digest(found.digest):
         if found.digest.startswith("sha512:"):
             raise UnsupportedError(f"{what}: digest {found.digest[:20]}... is not sha256, the only one that is read")
@@ -137,7 +137,7 @@ def check_descriptor(found: BlobDescriptor, what: str, most: int = _MAX_SIZE) ->
 
 
 def manifest(data: bytes, what: str) -> ImageManifest:
-    """Decode and check an image manifest. Raises InvalidError, UnsupportedError."""
+    """Decode and check an image manifest. Raises: InvalidError, UnsupportedError."""
     found = decode(data, ImageManifest, what)
     if found.schema_version != 2:
         raise UnsupportedError(f"{what}: schemaVersion {found.schema_version} is not read: save it with a newer tool")
@@ -154,7 +154,7 @@ def manifest(data: bytes, what: str) -> ImageManifest:
 
 
 def file_name(layer: BlobDescriptor, what: str) -> tuple[str, ...]:
-    """The path of an artifact's layer that is one file; () for one that is a tar archive. Raises InvalidError."""
+    """The path of an artifact's layer that is one file; () for one that is a tar archive. Raises: InvalidError."""
     title = (layer.annotations or {}).get(_TITLE, "")
     if not title or layer.media_type.partition("+")[0].removesuffix(".gzip").removesuffix(".zstd") in _OF_LAYER:
         return ()
@@ -176,7 +176,7 @@ def artifact_config(found: ImageManifest, what: str) -> ImageConfig:
 
 
 def compression(media_type: str, what: str) -> str:
-    """Compression of a layer: "", gzip or zstd. Raises UnsupportedError."""
+    """Compression of a layer: "", gzip or zstd. Raises: UnsupportedError."""
     plain, _, word = media_type.partition("+")
     if plain.endswith((".tar.gzip", ".tar.zstd")):
         plain, _, word = plain.rpartition(".")
@@ -188,7 +188,7 @@ def compression(media_type: str, what: str) -> str:
 
 
 def config(data: bytes, what: str, layers: int) -> ImageConfig:
-    """Decode and check a configuration. Raises InvalidError, UnsupportedError."""
+    """Decode and check a configuration. Raises: InvalidError, UnsupportedError."""
     found = decode(data, ImageConfig, what)
     if found.rootfs.type != "layers":
         raise UnsupportedError(f"{what}: rootfs type {found.rootfs.type[:40]!r} is not known, want layers")
@@ -228,7 +228,7 @@ def machine() -> Platform:
 
 
 def choose(found: Sequence[BlobDescriptor], wanted: Platform, what: str) -> BlobDescriptor:
-    """The manifest for a platform; one without any platform is taken when it is the only one. Raises NotFoundError."""
+    """The manifest for a platform; one without any platform is taken when it is the only one. Raises: NotFoundError."""
     fits = [d for d in found if d.platform is not None and _fits(d.platform, wanted)]
     if fits:
         return fits[0]

@@ -36,7 +36,7 @@ def is_digest(text: str) -> bool:
 
 
 def parse(text: str) -> ImageReference:
-    """Normalize a name. Raises InvalidError."""
+    """Normalize a name. Raises: InvalidError."""
     name, at, digest = text.partition("@")
     if at and not is_digest(digest):
         raise _invalid(text, "its digest is not sha256 and 64 hexadecimal digits")

@@ -30,7 +30,7 @@ class SharedOverlays:
         self._layers: dict[str, Layers] = {}
 
     def mount(self, target: str, layers: Sequence[Path]) -> None:
-        """Mount layers, the topmost first, read-only at target, an empty folder with no mount. Raises HostError."""
+        """Mount layers, the topmost first, read-only at target, an empty folder with no mount. Raises: HostError."""
         wanted = tuple(layers)
         with self._lock:
             if not self._bind(target, wanted):
@@ -46,7 +46,7 @@ class SharedOverlays:
             self._note(target, tuple(layers))
 
     def unmount(self, target: str) -> None:
-        """Unmount what mount() has made. Idempotent. Raises HostError, PreconditionError (in use)."""
+        """Unmount what mount() has made. Idempotent. Raises: HostError, PreconditionError (in use)."""
         with self._lock:  # one that is being bound is busy
             while mount.umount(target):
                 pass

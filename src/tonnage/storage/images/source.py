@@ -166,7 +166,7 @@ class ImageArchive:
     files: _Files
 
     def images(self, wanted: Platform) -> list[ImageSource]:
-        """Its images for a platform. Raises InvalidError, NotFoundError, UnsupportedError."""
+        """Its images for a platform. Raises: InvalidError, NotFoundError, UnsupportedError."""
         if self.files.has("index.json") and self.files.has("oci-layout"):
             return self._of_layout(wanted)
         if self.files.has("manifest.json"):
@@ -177,7 +177,7 @@ class ImageArchive:
         )
 
     def open(self, layer: LayerSource, what: str) -> Blob:
-        """The blob of a layer. Raises NotFoundError, InvalidError."""
+        """The blob of a layer. Raises: NotFoundError, InvalidError."""
         return Blob(self._open(layer.path), what, size=layer.size, digest=layer.digest)
 
     def _open(self, path: str) -> BinaryIO:
@@ -282,7 +282,7 @@ def _layer(found: BlobDescriptor, diff_id: str, what: str, *, is_artifact: bool)
 
 @contextmanager
 def opened(path: Path) -> Iterator[ImageArchive]:
-    """Open a layout or an archive. Raises InvalidError, NotFoundError, UnsupportedError, HostError."""
+    """Open a layout or an archive. Raises: InvalidError, NotFoundError, UnsupportedError, HostError."""
     what = str(path)
     stem = "".join(c if c.isalnum() or c in "._-" else "-" for c in _stem(path).lower()).strip("._-") or "image"
     try:
@@ -299,7 +299,7 @@ def opened(path: Path) -> Iterator[ImageArchive]:
     with os.fdopen(fd, "rb", buffering=0) as file:
         if not stat.S_ISREG(mode):
             raise InvalidError(f"{what}: neither a file nor a folder")
-        _refuse_compressed(os.pread(fd, 4, 0), what)
+        _reject_compressed(os.pread(fd, 4, 0), what)
         yield ImageArchive(what, stem, _Archive(file, what))
 
 
@@ -308,7 +308,7 @@ def _stem(path: Path) -> str:
     return name[: -len(".tar")] if name.endswith(".tar") else name
 
 
-def _refuse_compressed(start: bytes, what: str) -> None:
+def _reject_compressed(start: bytes, what: str) -> None:
     for magic, program in ((b"\x1f\x8b", "gunzip"), (b"\x28\xb5\x2f\xfd", "unzstd"), (b"BZh", "bunzip2")):
         if start.startswith(magic):
             raise UnsupportedError(f"{what}: the whole archive is compressed: unpack it with {program} first")

@@ -104,7 +104,7 @@ class ImageStore:
         self._images, self._uses, self._pulls = path / "images", path / "uses", path / "pulls"
 
     def images(self) -> list[ImageRecord]:
-        """All images that can be read, sorted by name. Raises InvalidError when the folder is no store of ours."""
+        """All images that can be read, sorted by name. Raises: InvalidError when the folder is no store of ours."""
         return sorted(self._records()[0], key=lambda record: record.name)
 
     def damaged(self) -> list[InvalidError]:
@@ -126,7 +126,7 @@ class ImageStore:
         return found, damaged
 
     def find(self, name: str) -> ImageRecord | None:
-        """The image of a name, by its digest if it has one. Raises InvalidError (a bad name)."""
+        """The image of a name, by its digest if it has one. Raises: InvalidError (a bad name)."""
         wanted = reference.parse(name)
         if not wanted.digest:
             return self._record(self._images / _file_of(str(wanted)))
@@ -166,7 +166,7 @@ class ImageStore:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Lock the store, made if it is missing, and remove what a kill has left. Raises HostError, InvalidError."""
+        """Lock the store, made if it is missing, and remove what a kill has left. Raises: HostError, InvalidError."""
         with host_errors(f"image store {self.path} cannot be changed"):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
             with opened(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as lock:
@@ -193,7 +193,7 @@ class ImageStore:
     def pulling(self, digest: str, wait: Callable[[], None]) -> Iterator[Path]:
         """The locked folder of a pull, with what an earlier one left there; removed when the body succeeds.
 
-        wait: called again and again while another pull of the digest runs, may raise. Raises HostError, InvalidError.
+        wait: called again and again while another pull of the digest runs, may raise. Raises: HostError, InvalidError.
         """
         with self._changing():
             pass
@@ -213,7 +213,7 @@ class ImageStore:
     def missing(self, diff_ids: Sequence[str], folder: str) -> list[int]:
         """Which layers of an image, from 0 on, are not here; those that are here stay while folder is there.
 
-        Raises HostError, InvalidError.
+        Raises: HostError, InvalidError.
         """
         while True:
             chains: list[str] = []
@@ -226,7 +226,7 @@ class ImageStore:
     def evict(self, is_wanted: Callable[[], bool], *, now: float) -> list[ImageRecord]:
         """Remove pulled images without users, the least recently used first, for as long as is_wanted() says so.
 
-        Those that were used in the last two minutes stay. Raises HostError, InvalidError.
+        Those that were used in the last two minutes stay. Raises: HostError, InvalidError.
         """
         evicted: list[ImageRecord] = []
         with self._changing():
@@ -247,7 +247,7 @@ class ImageStore:
         return os.stat(self._images / _file_of(record.name)).st_mtime
 
     def pin(self, name: str) -> ImageRecord:
-        """Keep an image from being evicted. Idempotent. Raises NotFoundError, InvalidError, HostError."""
+        """Keep an image from being evicted. Idempotent. Raises: NotFoundError, InvalidError, HostError."""
         with self._changing():
             record = msgspec.structs.replace(self._found(name), is_pulled=False)
             self._write(self._images / _file_of(record.name), record)
@@ -261,7 +261,7 @@ class ImageStore:
         return record
 
     def sizes(self) -> tuple[int, int, int]:
-        """Number of layers, their bytes, and the bytes of those that no folder uses. Raises InvalidError."""
+        """Number of layers, their bytes, and the bytes of those that no folder uses. Raises: InvalidError."""
         used = {chain for path in _files(self._uses) for chain in self._layers_of(path)}
         found = {path.name: self._layer_record(path.name).size for path in _entries(self._layers)}
         return len(found), sum(found.values()), sum(size for chain, size in found.items() if chain not in used)
@@ -271,7 +271,7 @@ class ImageStore:
 
         is_pulled: they may be evicted.
 
-        Raises InvalidError, NotFoundError, UnsupportedError (what the image is), HostError.
+        Raises: InvalidError, NotFoundError, UnsupportedError (what the image is), HostError.
         """
         from tonnage.storage.images import source
 
@@ -286,7 +286,7 @@ class ImageStore:
                     for image in found:
                         records += self._load(archive, image, (given,) if given else image.names, is_pulled=is_pulled)
                 except TonnageError:
-                    self._collect()  # layers of an image that is refused
+                    self._collect()  # layers of an image that is rejected
                     raise
                 self._collect()
         return records
@@ -356,11 +356,11 @@ class ImageStore:
         except (TonnageError, OSError) as failure:
             _remove(new)
             if isinstance(failure, OSError):
-                raise _refusal(what, failure) from failure
+                raise _rejection(what, failure) from failure
             raise
 
     def remove(self, name: str) -> ImageRecord:
-        """Remove a name, and the layers that nothing uses any more. Raises NotFoundError, InvalidError, HostError."""
+        """Remove a name, and the layers that nothing uses any more. Raises: NotFoundError, InvalidError, HostError."""
         with self._changing():
             record = self._found(name)
             os.unlink(self._images / _file_of(record.name))
@@ -427,7 +427,7 @@ class ImageStore:
     def use(self, name: str, folder: str) -> ImageRecord | None:
         """Find an image and protect its layers until folder is gone; None if it is not in the store. Idempotent.
 
-        folder: exists, and is named by an absolute path. Raises InvalidError, HostError.
+        folder: exists, and is named by an absolute path. Raises: InvalidError, HostError.
         """
         if not is_store(self.path):
             return None
@@ -442,7 +442,7 @@ class ImageStore:
     def hold(self, layers: Sequence[str], folder: str) -> bool:
         """Protect layers, by their chain ids, until folder is gone; False where one is missing. Idempotent.
 
-        Raises HostError.
+        Raises: HostError.
         """
         if not is_store(self.path):
             return False
@@ -548,7 +548,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _refusal(what: str, failure: OSError) -> TonnageError:
+def _rejection(what: str, failure: OSError) -> TonnageError:
     if failure.errno in (errno.EPERM, errno.EACCES) and os.geteuid() != 0:
         return HostError(f"{what}: cannot be unpacked: {failure.strerror}; run it as root (sudo)")
     return HostError(f"{what}: cannot be unpacked: {failure.strerror or failure}")

@@ -31,7 +31,7 @@ class Blob:
         self.count = 0
 
     def read(self, size: int, /) -> bytes:
-        """Read at most size bytes. Raises InvalidError when it is longer than it may be."""
+        """Read at most size bytes. Raises: InvalidError when it is longer than it may be."""
         data = self._source.read(size)
         self.count += len(data)
         if self._size is not None and self.count > self._size:
@@ -40,7 +40,7 @@ class Blob:
         return data
 
     def finish(self) -> str:
-        """Read the rest, check size and digest, and return the digest. Raises InvalidError."""
+        """Read the rest, check size and digest, and return the digest. Raises: InvalidError."""
         while self.read(CHUNK):
             pass
         if self._size is not None and self.count != self._size:
@@ -56,7 +56,7 @@ class Blob:
 
 
 def read_blob(source: Readable, what: str, *, most: int, size: int | None = None, digest: str = "") -> bytes:
-    """A small blob whole. most: bytes. Raises InvalidError."""
+    """A small blob whole. most: bytes. Raises: InvalidError."""
     blob = Blob(source, what, size=most if size is None else size, digest=digest if size is not None else "")
     parts = []
     while part := blob.read(CHUNK):
@@ -82,7 +82,7 @@ class Unpacked:
         self.count = 0
 
     def read(self, size: int, /) -> bytes:
-        """Read at most size bytes. Raises InvalidError."""
+        """Read at most size bytes. Raises: InvalidError."""
         if not self._rest:
             self._rest = next(filter(None, self._pieces), b"")  # a decompressor may need more for its first byte
             self.count += len(self._rest)
@@ -140,7 +140,7 @@ def _zstd(blob: Blob, what: str) -> Iterator[bytes]:
 
 
 def _zstd_module(what: str) -> Any:
-    """The module of Python 3.14, or its port to earlier ones. Raises UnsupportedError."""
+    """The module of Python 3.14, or its port to earlier ones. Raises: UnsupportedError."""
     for name in ("compression.zstd", "backports.zstd"):
         try:
             return importlib.import_module(name)

@@ -59,7 +59,7 @@ class TarReader:
         """Bytes read so far."""
 
     def __iter__(self) -> Iterator[TarEntry]:
-        """All entries. Raises InvalidError, UnsupportedError."""
+        """All entries. Raises: InvalidError, UnsupportedError."""
         while (entry := self._next()) is not None:
             yield entry
 
@@ -301,7 +301,7 @@ def _signed(field_: bytes, what: str) -> int:
 
 
 def _number(field_: bytes, name: str, what: str) -> int:
-    """Octal digits, or GNU's base 256. Raises InvalidError."""
+    """Octal digits, or GNU's base 256. Raises: InvalidError."""
     if field_[0] & 0x80:
         first = field_[0]
         found = int.from_bytes(bytes([first & 0x7F]) + field_[1:], "big")

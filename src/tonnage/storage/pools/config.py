@@ -23,7 +23,7 @@ def parse(text: str) -> PoolConfig:
     """Parse a description. Unknown kinds and options are rejected by name.
 
     Old names of kinds (kinds.RENAMED) are accepted; the name of a pool without name= stays, since ids of volumes begin
-    with it. Raises InvalidError.
+    with it. Raises: InvalidError.
     """
     head, *pairs = text.split(",")
     word, _, place = head.partition(":")
@@ -56,7 +56,7 @@ def _pairs(kind: PoolKind[Any], pairs: list[str]) -> dict[str, str]:
 def make(config: PoolConfig, *, clock: Clock | None = None, disks: Disks | None = None) -> Pool:
     """Create the pool that a configuration describes, not open yet.
 
-    disks: those of all pools that may share one with it, by default it shares none. Raises InvalidError.
+    disks: those of all pools that may share one with it, by default it shares none. Raises: InvalidError.
     """
     pool: Pool = config.kind.make(config, config.name or config.kind.name, clock, disks)
     pool.backend.inline = config.inline

@@ -24,7 +24,8 @@ def plan_init(config: PoolConfig, devices: Sequence[Path], *, fstype: str = "", 
 
     fstype: of an image or quota pool, xfs by default. data: btrfs's data profile (`single`, `raid1`, `raid10`).
 
-    Raises: Invalid; Unsupported for kinds without devices; Precondition for a device that is in use or not empty.
+    Raises: InvalidError; UnsupportedError for kinds without devices; PreconditionError for a device that is in use or
+    not empty.
     """
     if not devices:
         raise InvalidError("name the devices that the pool is made of, as /dev/sdb")
@@ -36,7 +37,7 @@ def plan_init(config: PoolConfig, devices: Sequence[Path], *, fstype: str = "", 
 def plan_extend(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     """Plan more devices for a pool, or growth into its enlarged devices.
 
-    Raises: Invalid, Unsupported, Precondition as plan_init().
+    Raises: InvalidError, UnsupportedError, PreconditionError as plan_init().
     """
     return _setup(config, "").extend(config, devices)
 

@@ -45,7 +45,7 @@ def _whole(size: int) -> str:
 
 
 def commitments(configs: Iterable[PoolConfig]) -> list[DiskCommitment]:
-    """The commitment of each disk under the pools. Blocking; makes nothing. Raises InvalidError."""
+    """The commitment of each disk under the pools. Blocking; makes nothing. Raises: InvalidError."""
     disks: dict[int, list[PoolConfig]] = {}
     for config in configs:
         if config.where is not None and config.has_size:

@@ -84,7 +84,7 @@ class PoolConfig:
         return ""
 
     def check(self, given: Collection[str]) -> None:
-        """Raises InvalidError for options that do not go together. given: words of the description."""
+        """Raises: InvalidError for options that do not go together. given: words of the description."""
         if self.size and self.inline > self.size:
             raise InvalidError(f"inline={from_bytes(self.inline)}: more than the pool's size={from_bytes(self.size)}")
 
@@ -184,35 +184,35 @@ class PoolKind(Generic[C]):
 
 
 def directory_place(text: str) -> Mapping[str, Any]:
-    """Read a directory, which may be left out: the box chooses one. Raises InvalidError."""
+    """Read a directory, which may be left out: the box chooses one. Raises: InvalidError."""
     if text and (not text.startswith("/") or "\0" in text):
         raise InvalidError("want an absolute path after the colon")
     return {"where": Path(text) if text else None}
 
 
 def read_size(word: str, text: str) -> int:
-    """Bytes, more than 0. Raises InvalidError."""
+    """Bytes, more than 0. Raises: InvalidError."""
     if (size := to_bytes(text)) < 1:
         raise InvalidError(f"{word}={text[:40]}: want more than 0 bytes")
     return size
 
 
 def read_rate(word: str, text: str) -> int:
-    """Bytes per second, 0 for unlimited. Raises InvalidError."""
+    """Bytes per second, 0 for unlimited. Raises: InvalidError."""
     if (rate := to_bytes(text)) < 0:
         raise InvalidError(f"{word}={text[:40]}: want bytes in a second, as 200Mi, or 0 for no limit")
     return rate
 
 
 def read_flag(word: str, text: str) -> bool:
-    """Yes or no. Raises InvalidError."""
+    """Yes or no. Raises: InvalidError."""
     if text not in ("yes", "no", "true", "false"):
         raise InvalidError(f"{word}={text[:40]}: want yes or no")
     return text in ("yes", "true")
 
 
 def read_ratio(word: str, text: str) -> float:
-    """A factor of at least 1; UNLIMITED for yes. Raises InvalidError."""
+    """A factor of at least 1; UNLIMITED for yes. Raises: InvalidError."""
     words = {"yes": UNLIMITED, "true": UNLIMITED, "no": 1.0, "false": 1.0}
     try:
         ratio = words[text] if text in words else float(text)
@@ -242,7 +242,7 @@ def size_text(config: PoolConfig) -> str:
 
 
 def check_bounded(config: PoolConfig) -> None:
-    """Raises InvalidError for overcommit without end on a pool without a size."""
+    """Raises: InvalidError for overcommit without end on a pool without a size."""
     if config.limits.ratio == UNLIMITED and not config.size:
         name = config.name or config.kind.name
         raise InvalidError(f"pool {name!r}: overcommit=yes needs size=, or the pool would allocate any amount")

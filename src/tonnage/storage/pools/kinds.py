@@ -24,7 +24,7 @@ RENAMED: Mapping[str, str] = {"memory": "fake"}
 
 
 def get(name: str) -> PoolKind[Any]:
-    """Return the kind of that name, or of that old name. Raises InvalidError."""
+    """Return the kind of that name, or of that old name. Raises: InvalidError."""
     if (kind := find(name)) is None:
         raise InvalidError(f"unknown kind {name[:40]!r}, want one of {', '.join(MODULES)}")
     return kind

@@ -31,7 +31,7 @@ _NODE = (Path("/"), Path("/etc/hosts"))
 def settle(config: PoolConfig, kubelet: Sequence[Path] = ()) -> PoolConfig:
     """The pool's configuration with its min free. kubelet: directories of the kubelet, when known.
 
-    Raises UnavailableError for a pool on the node's disk without `rootfs` (its own disk may not be mounted yet),
+    Raises: UnavailableError for a pool on the node's disk without `rootfs` (its own disk may not be mounted yet),
     InvalidError for one that could leave nothing free.
     """
     if not isinstance(config, DirectoryConfig) or not (shared := shares(config, kubelet)):
@@ -52,7 +52,7 @@ def settle(config: PoolConfig, kubelet: Sequence[Path] = ()) -> PoolConfig:
 
 
 def check(config: PoolConfig, kubelet: Sequence[Path] = ()) -> None:
-    """Raises UnavailableError for a pool on the node's own disk without `rootfs`, as while its own is missing."""
+    """Raises: UnavailableError for a pool on the node's own disk without `rootfs`, as while its own is missing."""
     if isinstance(config, DirectoryConfig) and config.rootfs is False:
         settle(config, kubelet)
 

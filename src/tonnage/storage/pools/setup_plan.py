@@ -38,7 +38,7 @@ class PoolSetupPlan:
 
         After a failure, plan and run again.
 
-        Raises: HostError, Precondition.
+        Raises: HostError, PreconditionError.
         """
         for step in self.steps:
             try:

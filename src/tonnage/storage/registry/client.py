@@ -81,15 +81,15 @@ class RegistryAccess:
         return FetchPolicy(self.hosts, self.resolve, is_public=True, option=OPTION)
 
     def login(self, image: ImageReference, secrets: Mapping[str, str]) -> RegistryLogin | None:
-        """The login of a pull secret for an image. Raises InvalidError."""
+        """The login of a pull secret for an image. Raises: InvalidError."""
         return login.find(secrets, self._asked(image))
 
     def client(self, image: ImageReference, found: RegistryLogin | None) -> RegistryClient:
-        """What reads an image of a listed registry. Raises PreconditionError, InvalidError."""
+        """What reads an image of a listed registry. Raises: PreconditionError, InvalidError."""
         return RegistryClient(image, self, Progress(str(image)), found)
 
     def fetcher(self, progress: Progress) -> Fetcher:
-        """What downloads; a stop ends its pauses, and what blocks on its connection. Raises InvalidError (ca)."""
+        """What downloads; a stop ends its pauses, and what blocks on its connection. Raises: InvalidError (ca)."""
         try:
             tls = ssl.create_default_context(cafile=self.ca) if self.ca is not None else None
         except OSError as failure:
@@ -101,7 +101,7 @@ class RegistryAccess:
 def parse_access(texts: Sequence[str], ca: Path | None = None, mirrors: Sequence[str] = ()) -> RegistryAccess:
     """Read registries: HOST or HOST:PORT, http://HOST[:PORT] without encryption. ca: a file of certificates.
 
-    mirrors: REGISTRY=MIRROR, which may be asked too. Raises InvalidError.
+    mirrors: REGISTRY=MIRROR, which may be asked too. Raises: InvalidError.
     """
     hosts, plain, found_mirrors = [], set[str](), dict[str, str]()
     for text in mirrors:
@@ -155,7 +155,7 @@ class RegistryClient:
         self._scope = f"repository:{path}:pull"
 
     def resolve(self, platform: Platform) -> RemoteImage:
-        """Find the image for a platform. Raises as remote.resolve(), and PreconditionError (no right)."""
+        """Find the image for a platform. Raises: as remote.resolve(), and PreconditionError (no right)."""
         return remote.resolve(self, platform)
 
     def manifest(self, at: str) -> tuple[str, bytes]:
@@ -198,15 +198,15 @@ class RegistryClient:
             connection, response = self._fetcher.open(url, headers, self._sign)
         if response.status != 200:
             connection.close()
-            self._refuse(response, shown(url))
+            self._reject(response, shown(url))
         return connection, response
 
-    def _refuse(self, response: http.client.HTTPResponse, what: str) -> None:
+    def _reject(self, response: http.client.HTTPResponse, what: str) -> None:
         status = response.status
         if status in (401, 403):
             how = "its pull secret has no right to it" if self.login else "it may need a pull secret"
             raise PreconditionError(
-                f"image {self.image}: the registry refuses it ({status} {response.reason}): {how}: see"
+                f"image {self.image}: the registry rejects it ({status} {response.reason}): {how}: see"
                 " nodePublishSecretRef"
             )
         if status == 404:
@@ -218,7 +218,7 @@ class RegistryClient:
     def download(self, blob: BlobDescriptor, target: Path) -> None:
         """Download a blob into a new file, checked against digest and size, and synced.
 
-        Raises InvalidError, UnavailableError, StoppedError, HostError.
+        Raises: InvalidError, UnavailableError, StoppedError, HostError.
         """
         for attempt in range(_BEGINNINGS):
             begun = self.progress.done
@@ -287,7 +287,7 @@ class RegistryClient:
         what = shown(self._challenge)
         try:
             if response.status != 200:
-                self._refuse(response, what)
+                self._reject(response, what)
             data = self._read(response, what, _MAX_TOKEN, "")
         finally:
             connection.close()

@@ -66,11 +66,11 @@ class ContainerdClient:
     progress: Progress
 
     def resolve(self, platform: Platform) -> RemoteImage:
-        """Find the image for a platform. Raises as remote.resolve()."""
+        """Find the image for a platform. Raises: as remote.resolve()."""
         return remote.resolve(self, platform)
 
     def manifest(self, at: str) -> tuple[str, bytes]:
-        """The manifest or index of a digest, or of the image. Raises NotFoundError, UnavailableError, InvalidError."""
+        """The manifest or index of a digest, or of the image. Raises: NotFoundError, UnavailableError, InvalidError."""
         if is_digest(at) and at != self.image.digest:
             return "", self._blob(at, manifest.MAX_MANIFEST)
         target = asyncio.run(self._target())
@@ -90,7 +90,7 @@ class ContainerdClient:
     def download(self, blob: BlobDescriptor, target: Path) -> None:
         """Copy a layer into a new file, checked and synced.
 
-        Raises InvalidError, PreconditionError (containerd has it no more), UnavailableError, StoppedError, HostError.
+        Raises: InvalidError, PreconditionError (containerd has it no more), UnavailableError, StoppedError, HostError.
         """
 
         def write(data: bytes) -> None:
@@ -138,7 +138,7 @@ class ContainerdClient:
 
     @asynccontextmanager
     async def _channel(self) -> AsyncIterator[Channel]:
-        """A connection. Raises NotFoundError for what containerd does not have, UnavailableError."""
+        """A connection. Raises: NotFoundError for what containerd does not have, UnavailableError."""
         channel = Channel(path=str(self.socket))
         try:
             yield channel

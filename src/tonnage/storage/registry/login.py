@@ -43,7 +43,7 @@ class RegistryLogin:
 
 
 def find(secrets: Mapping[str, str], image: ImageReference) -> RegistryLogin | None:
-    """The login for an image; None where a pull secret has none for its registry. Raises InvalidError.
+    """The login for an image; None where a pull secret has none for its registry. Raises: InvalidError.
 
     Of several entries the one with the longest path counts (pkg/credentialprovider, keyring).
     """

@@ -40,7 +40,7 @@ class PullResult:
 def pull(client: ImageClient, remote: RemoteImage, store: ImageStore) -> PullResult:
     """Pull an image into a store. Idempotent.
 
-    Raises InvalidError, UnsupportedError, PreconditionError (what the image is), UnavailableError, ExhaustedError (the
+    Raises: InvalidError, UnsupportedError, PreconditionError (what the image is), UnavailableError, ExhaustedError (the
     store's disk is full), StoppedError, HostError.
     """
     found = store.find(remote.name)
@@ -59,18 +59,18 @@ def pull(client: ImageClient, remote: RemoteImage, store: ImageStore) -> PullRes
 def pull_by_hand(
     image: ImageReference, access: RegistryAccess, secrets: Mapping[str, str], store: ImageStore
 ) -> ImageRecord:
-    """Resolve and pull an image for this machine's platform. Raises as pull() does, and NotFoundError."""
+    """Resolve and pull an image for this machine's platform. Raises: as pull() does, and NotFoundError."""
     client = access.client(image, access.login(image, secrets))
     return pull(client, client.resolve(machine()), store).record
 
 
 def trim(store: ImageStore) -> None:
-    """Evict unused images where the store's disk is nearly full. Raises HostError."""
+    """Evict unused images where the store's disk is nearly full. Raises: HostError."""
     evict(store, lambda: _used(store) > HIGH, lambda: _used(store) > LOW)
 
 
 def evict(store: ImageStore, begins: Callable[[], bool], goes_on: Callable[[], bool]) -> list[ImageRecord]:
-    """Evict unused images of a store that begins to need it, for as long as it goes on to. Raises HostError."""
+    """Evict unused images of a store that begins to need it, for as long as it goes on to. Raises: HostError."""
     return store.evict(goes_on, now=time.time()) if begins() else []
 
 

@@ -70,7 +70,7 @@ class ImagePulls:
     async def pull(self, image: ImageReference, platform: Platform, secrets: Mapping[str, str]) -> PulledImage:
         """Pull an image, if it is not there in this version.
 
-        Raises UnavailableError with the progress while it goes on, and what resolving and pulling raise.
+        Raises: UnavailableError with the progress while it goes on, and what resolving and pulling raise.
         """
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._patience

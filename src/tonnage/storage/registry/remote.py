@@ -68,7 +68,7 @@ class ImageOrigin(Protocol):
         """Whether it may be asked for an image."""
 
     def login(self, image: ImageReference, secrets: Mapping[str, str]) -> Hashable:
-        """What a pull secret has for it. Raises InvalidError."""
+        """What a pull secret has for it. Raises: InvalidError."""
 
     def client(self, image: ImageReference, found: Any) -> ImageClient:
         """What reads an image. found: of login()."""
@@ -77,7 +77,7 @@ class ImageOrigin(Protocol):
 def resolve(client: ImageClient, platform: Platform) -> RemoteImage:
     """Find an image for a platform.
 
-    Raises InvalidError, UnsupportedError, NotFoundError, UnavailableError.
+    Raises: InvalidError, UnsupportedError, NotFoundError, UnavailableError.
     """
     image, what = client.image, f"image {client.image}"
     at, known = image.digest or image.tag, ""

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
 async def look(
     client: Client, namespace: str, machine: NodeConfig | None, box: LocalBox | None = None
 ) -> list[Finding]:
-    """The findings. box: where the cluster is one of this machine. Raises as examine()."""
+    """The findings. box: where the cluster is one of this machine. Raises: as examine()."""
     if b"+tonnage" in await client.read("/version"):
         return await examine_box(client, box, clock=RealClock())
     return await examine(client, namespace, clock=RealClock(), node=machine)

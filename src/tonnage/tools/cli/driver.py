@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 def prepare(options: argparse.Namespace, config: DriverConfig, service: str, *, level: str) -> int | None:
     """Check the machine and set up the process. With --check only check, and return the exit code.
 
-    service: its name in traces. level: of the log. Raises as preflight.require().
+    service: its name in traces. level: of the log. Raises: as preflight.require().
     """
     findings = preflight.check(config)
     if options.check:
@@ -87,13 +87,13 @@ def prepare(options: argparse.Namespace, config: DriverConfig, service: str, *, 
 
 
 def configured(options: argparse.Namespace) -> DriverConfig:
-    """Return the command line over the file that it names. Raises InvalidError."""
+    """Return the command line over the file that it names. Raises: InvalidError."""
     file = config_driver.load(options.config) if options.config else {}
     return config_driver.merge(file, option.given_by(options), pools_of(options, file), node=socket.gethostname())
 
 
 def pools_of(options: argparse.Namespace, file: Values) -> list[PoolConfig]:
-    """Return the pools of the command line, then those of the file. Raises InvalidError."""
+    """Return the pools of the command line, then those of the file. Raises: InvalidError."""
     return [*map(pool_config.parse, options.pool), *config_driver.pools_of(file, str(options.config))]
 
 

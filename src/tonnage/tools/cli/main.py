@@ -56,7 +56,7 @@ def exit_code(failure: errors.TonnageError) -> int:
 
 
 def _module(verb: str) -> Any:
-    """Import the module of a verb. Raises UnsupportedError for one of a distribution that is not installed."""
+    """Import the module of a verb. Raises: UnsupportedError for one of a distribution that is not installed."""
     if verb not in _OF_BOX:
         return importlib.import_module(f"tonnage.tools.cli.{verb}")
     for found in entry_points(group="tonnage.verbs", name=verb):

@@ -120,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def chosen(options: argparse.Namespace) -> Installation:
-    """Return the options of the command line. Raises InvalidError."""
+    """Return the options of the command line. Raises: InvalidError."""
     if not names.is_dns_label(options.namespace):
         raise InvalidError(f"namespace {options.namespace[:80]!r}: want a DNS label")
     if not options.image or any(letter.isspace() for letter in options.image):
@@ -151,7 +151,7 @@ def chosen(options: argparse.Namespace) -> Installation:
 
 
 def _of_node(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the given options of the nodes' file, checked. Raises InvalidError."""
+    """Return the given options of the nodes' file, checked. Raises: InvalidError."""
     found: dict[str, Any] = {}
     for name, config in _OF_NODE.items():
         if value := getattr(options, name):
@@ -169,7 +169,7 @@ def _classes(texts: Sequence[str]) -> list[Class]:
 
 
 def _pools(options: argparse.Namespace) -> dict[str, Any]:
-    """Return pools and groups. Raises InvalidError."""
+    """Return pools and groups. Raises: InvalidError."""
     pools = [install_options.parse_pool(text) for text in options.pool] or [dict(install_options.DEFAULT_POOL)]
     groups = install_options.parse_groups(options.groups)
     for found in (pools, *groups.values()):

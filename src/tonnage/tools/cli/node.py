@@ -91,7 +91,7 @@ def _check(config: NodeConfig) -> int:
 
 
 def _make_declared(config: NodeConfig) -> None:
-    """Make the declared pools, or check that they exist. Raises PreconditionError where they may not be made."""
+    """Make the declared pools, or check that they exist. Raises: PreconditionError where they may not be made."""
     if not config.declare:
         return
     if config.make_pools:
@@ -113,7 +113,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 def cluster_of(options: argparse.Namespace) -> tuple[Access, LocalBox | None]:
     """The cluster that is meant, and the box where it is one of this machine.
 
-    Raises InvalidError, NotFoundError.
+    Raises: InvalidError, NotFoundError.
     """
     named = options.kubeconfig or os.environ.get("KUBECONFIG", "")
     if options.data is None and named:
@@ -134,14 +134,14 @@ def cluster_of(options: argparse.Namespace) -> tuple[Access, LocalBox | None]:
 
 
 def access_of(file: Path | None) -> Access:
-    """The cluster of a kubeconfig, else that of the pod we run in, else as kubectl finds it. Raises InvalidError."""
+    """The cluster of a kubeconfig, else that of the pod we run in, else as kubectl finds it. Raises: InvalidError."""
     if file is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return kubeconfig.in_cluster()
     return kubeconfig.load(file)
 
 
 def configured(options: argparse.Namespace) -> NodeConfig:
-    """Return the command line over the file that it names. Raises InvalidError."""
+    """Return the command line over the file that it names. Raises: InvalidError."""
     file = config_driver.load(options.config, NODE_FILE) if options.config else {}
     pools = driver.pools_of(options, file)
     return config_node.merge(file, option.given_by(options), pools, node=socket.gethostname())

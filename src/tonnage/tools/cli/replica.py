@@ -48,6 +48,6 @@ def serve(
 
 
 def configured(options: argparse.Namespace, config: type[Config]) -> Config:
-    """Return the configuration from the command line and the environment. Raises InvalidError."""
+    """Return the configuration from the command line and the environment. Raises: InvalidError."""
     identity = f"{socket.gethostname()}-{os.getpid()}"
     return config(**{"identity": identity, **option.read(config, option.given_by(options))})

@@ -135,7 +135,7 @@ async def _orphans(options: argparse.Namespace, found: ClusterSources) -> int:
 async def _purge(options: argparse.Namespace, found: ClusterSources) -> int:
     held = await found.contents()
     chosen = _pick(held, options.names)
-    await _refuse_owned(chosen, found, held)
+    await _reject_owned(chosen, found, held)
     count = f"{_counted(chosen)} ({listing.size(sum(volume.size for volume in chosen))})"
     _print(options.output, [v for v in chosen if not v.snapshot_of], [s for s in chosen if s.snapshot_of])
     if not options.yes:
@@ -176,7 +176,7 @@ async def _delete(source: Source, volume: VolumeReport) -> str:
     return ""
 
 
-async def _refuse_owned(volumes: Sequence[VolumeReport], found: ClusterSources, held: Contents) -> None:
+async def _reject_owned(volumes: Sequence[VolumeReport], found: ClusterSources, held: Contents) -> None:
     """Raise PreconditionError if any of the volumes has an owner, or if that cannot be known."""
     claimed = {volume.id for volume in held.volumes if volume.cluster or volume.claim}
     for volume in volumes:
@@ -192,12 +192,12 @@ async def _refuse_owned(volumes: Sequence[VolumeReport], found: ClusterSources, 
     async with _registry(found) as registry:
         for volume in volumes:
             if (owner := await registry.owner(volume)) is not Owner.NOBODY:
-                raise PreconditionError(_refusal(volume, owner, registry.volume_of(volume)))
+                raise PreconditionError(_rejection(volume, owner, registry.volume_of(volume)))
 
 
 @asynccontextmanager
 async def _registry(found: ClusterSources) -> AsyncIterator[Registry]:
-    """The volumes that the cluster knows. Raises PreconditionError where no cluster can be asked."""
+    """The volumes that the cluster knows. Raises: PreconditionError where no cluster can be asked."""
     async with found.client() as client:
         if client is None:
             raise PreconditionError(f"only a volume's cluster knows whether it is in use: {found.why_none}")
@@ -206,7 +206,7 @@ async def _registry(found: ClusterSources) -> AsyncIterator[Registry]:
         yield registry
 
 
-def _refusal(volume: VolumeReport, owner: Owner, pv: str) -> str:
+def _rejection(volume: VolumeReport, owner: Owner, pv: str) -> str:
     hints = {
         Owner.VOLUME: f"{pv}: delete its claim, or the PersistentVolume",
         Owner.CONTENT: f"{pv}: delete its VolumeSnapshot, or that",
@@ -224,7 +224,7 @@ async def _adopt(options: argparse.Namespace, found: ClusterSources) -> int:
         raise PreconditionError(f"{volume.what} {volume.id}: to adopt it, its driver must run: start the driver first")
     async with _registry(found) as registry:
         if (owner := await registry.owner(volume)) is not Owner.NOBODY:
-            raise PreconditionError(_refusal(volume, owner, registry.volume_of(volume)))
+            raise PreconditionError(_rejection(volume, owner, registry.volume_of(volume)))
         body = await _body(options, source, volume)
         sys.stdout.write(listing.text("json" if options.output == "json" else "yaml", body))
         if not volume.snapshot_of and not options.storage_class:
@@ -294,7 +294,7 @@ async def _body(options: argparse.Namespace, source: Served, volume: VolumeRepor
 
 
 def _pick(held: Contents, wanted: Sequence[str], *, of: str = "list") -> list[VolumeReport]:
-    """The volumes and snapshots of those names. Raises NotFoundError, InvalidError for a name that several have.
+    """The volumes and snapshots of those names. Raises: NotFoundError, InvalidError for a name that several have.
 
     of: the command that shows what there is.
     """

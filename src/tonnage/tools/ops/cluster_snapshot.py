@@ -91,7 +91,7 @@ class View:
 
     served: `<group>/<version>/<plural>`. there: existing policies and bindings, `<plural>/<name>`. files: ConfigMap ->
     its
-    node's file, or its fault. refused: kinds that the reader may not list -> the API server's message. unreadable:
+    node's file, or its fault. rejected: kinds that the reader may not list -> the API server's message. unreadable:
     which
     objects are left out, and why. is_box: its controllers are in the process that serves the API.
     """
@@ -121,7 +121,7 @@ class View:
     snapshot_classes: Sequence[VolumeSnapshotClass] = ()
     snapshots: Sequence[VolumeSnapshot] = ()
     contents: Sequence[VolumeSnapshotContent] = ()
-    refused: dict[str, str] = field(default_factory=dict)
+    rejected: dict[str, str] = field(default_factory=dict)
     unreadable: list[str] = field(default_factory=list)
     is_box: bool = False
 
@@ -177,12 +177,12 @@ def is_ready(pod: Pod) -> bool:
 
 
 async def read(client: Client, namespace: str, *, now: float) -> View:
-    """Read all of it. Raises UnavailableError without a connection, ApiError for an answer that is no refusal."""
+    """Read all of it. Raises: UnavailableError without a connection, ApiError for an answer that is no rejection."""
     view = View(namespace, now)
     view.version = str(msgspec.json.decode(await client.read("/version")).get("gitVersion", ""))
     view.served = await _served(client)
     reader = Reader(client)
-    view.refused, view.unreadable = reader.refused, reader.unreadable
+    view.rejected, view.unreadable = reader.rejected, reader.unreadable
     view.nodes = await reader.all(kinds.NODES)
     view.csi_nodes = await reader.all(kinds.CSI_NODES)
     view.driver = await reader.one(kinds.CSI_DRIVERS, names.DRIVER)
@@ -213,11 +213,11 @@ class Reader:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.refused: dict[str, str] = {}
+        self.rejected: dict[str, str] = {}
         self.unreadable: list[str] = []
 
     async def listed(self, kind: Kind[T], namespace: str = "", *, labels: str = "", fields: str = "") -> list[T]:
-        """Return the readable objects. Raises ApiError also for a kind that may not be listed."""
+        """Return the readable objects. Raises: ApiError also for a kind that may not be listed."""
         found = await self._client.list(kind, namespace, labels=labels, fields=fields, tolerant=True)
         self.unreadable += [str(one.error) for one in found.unreadable]
         return found.items
@@ -240,7 +240,7 @@ class Reader:
 
     def _note(self, kind: Kind[T], failure: ApiError) -> None:
         if failure.code == 403:
-            self.refused[kind.plural] = failure.message
+            self.rejected[kind.plural] = failure.message
         elif isinstance(failure, ApiUnreadableError):
             self.unreadable.append(str(failure))
         elif not isinstance(failure, ApiNotFoundError):

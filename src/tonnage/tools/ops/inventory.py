@@ -81,7 +81,7 @@ class Served:
     async def contents(self) -> Contents:
         """All volumes, snapshots and erasures; of drivers of others no inline volumes, which no CSI call lists.
 
-        Raises CsiError.
+        Raises: CsiError.
         """
         volumes: dict[str, VolumeReport] = {}
         snapshots: dict[str, VolumeReport] = {}
@@ -106,7 +106,7 @@ class Served:
         return Contents(_ordered(volumes), _ordered(snapshots), answer.erasing, answer.trash)
 
     async def delete(self, volume: VolumeReport) -> None:
-        """Delete a volume or snapshot. Idempotent. Raises CsiError, also while it is in use."""
+        """Delete a volume or snapshot. Idempotent. Raises: CsiError, also while it is in use."""
         async with CsiClient(await self._socket(volume)) as client:
             if volume.snapshot_of:
                 await client.delete_snapshot(volume.id)
@@ -114,17 +114,17 @@ class Served:
                 await client.delete_volume(volume.id)
 
     async def topology(self, volume: VolumeReport) -> Mapping[str, str]:
-        """Labels of the node of a volume. Raises CsiError."""
+        """Labels of the node of a volume. Raises: CsiError."""
         async with CsiClient(await self._socket(volume)) as client:
             return (await client.node_info()).topology
 
     async def restore(self, volume: VolumeReport) -> None:
-        """Make a volume of trash. Idempotent. Raises CsiError, also when it is evicted."""
+        """Make a volume of trash. Idempotent. Raises: CsiError, also when it is evicted."""
         async with CsiClient(await self._socket(volume)) as client:
             await client.restore_volume(volume.id)
 
     async def is_block(self, volume: VolumeReport) -> bool:
-        """Whether it is raw block. Raises CsiError."""
+        """Whether it is raw block. Raises: CsiError."""
         if volume.block is not None:
             return volume.block
         async with CsiClient(await self._socket(volume)) as client:
@@ -160,12 +160,12 @@ class Direct:
     async def contents(self) -> Contents:
         """Return all volumes, snapshots and erasures.
 
-        Raises: Unavailable when a pool cannot be read: a list with holes is worse than none.
+        Raises: UnavailableError when a pool cannot be read: a list with holes is worse than none.
         """
         return contents_of([await _read(c) for c in self.configs if _is_made(c)], node=self.node)
 
     async def delete(self, volume: VolumeReport) -> None:
-        """Delete a volume or snapshot. Idempotent. Raises PreconditionError while it is in use, UnavailableError."""
+        """Delete a volume or snapshot. Idempotent. Raises: PreconditionError while it is in use, UnavailableError."""
         for config in self.configs:
             if config.name == volume.pool:
                 async with _opened(config) as pool:
@@ -179,7 +179,7 @@ Source = Served | Direct
 
 
 async def answers(socket: Path) -> bool:
-    """Whether a driver serves that socket. Raises HostError where we may not ask."""
+    """Whether a driver serves that socket. Raises: HostError where we may not ask."""
     try:
         _, writer = await asyncio.open_unix_connection(str(socket))
     except PermissionError as failure:
@@ -192,7 +192,7 @@ async def answers(socket: Path) -> bool:
 
 @asynccontextmanager
 async def _opened(config: PoolConfig) -> AsyncIterator[Pool]:
-    """Open a pool for one reading. Raises UnavailableError."""
+    """Open a pool for one reading. Raises: UnavailableError."""
     pool = pool_config.make(config.existing())
     try:
         await pool.open()
@@ -208,7 +208,7 @@ async def _opened(config: PoolConfig) -> AsyncIterator[Pool]:
 
 
 async def _read(config: PoolConfig) -> PoolStatus:
-    """Raises UnavailableError and the like."""
+    """Raises: UnavailableError and the like."""
     async with _opened(config) as pool:
         found = await status.read(pool)
         if found.problem:

@@ -30,10 +30,10 @@ class LocalBox(Protocol):
         """pid of the process that runs it, -1 if another process holds the folder, None if there is none."""
 
     def held(self) -> AbstractContextManager[None]:
-        """Lock the folder of a stopped box. Raises BusyError."""
+        """Lock the folder of a stopped box. Raises: BusyError."""
 
     def nodes(self) -> Mapping[str, Sequence[PoolConfig]]:
-        """Node -> its pools. Raises InvalidError for a folder that is not a box's."""
+        """Node -> its pools. Raises: InvalidError for a folder that is not a box's."""
 
     def sockets(self, node: str) -> Sequence[Path]:
         """Sockets of the node's CSI drivers."""
@@ -42,7 +42,7 @@ class LocalBox(Protocol):
         """The directory of the node's kubelet."""
 
     def check_programs(self) -> None:
-        """Check what the box needs of this machine. Raises HostError."""
+        """Check what the box needs of this machine. Raises: HostError."""
 
 
 def of(folder: Path | None = None) -> LocalBox | None:

@@ -70,7 +70,7 @@ class Registry:
         """Contents whose VolumeSnapshot is gone, and that no one has deleted."""
 
     async def look(self) -> None:
-        """Read all PersistentVolumes and snapshot objects. Raises ApiError, UnavailableError."""
+        """Read all PersistentVolumes and snapshot objects. Raises: ApiError, UnavailableError."""
         metadata = (await self._client.get(NAMESPACES, _CLUSTER_NAMESPACE)).metadata
         self._cluster = metadata.uid
         self._former = frozenset(filter(None, metadata.annotations.get(names.FORMER_CLUSTERS, "").split(",")))
@@ -113,7 +113,7 @@ class Registry:
         return group.metadata.name if group is not None else ""
 
     async def owner(self, volume: VolumeReport) -> Owner:
-        """The owner of a volume; its claim is read live. Raises ApiError, UnavailableError."""
+        """The owner of a volume; its claim is read live. Raises: ApiError, UnavailableError."""
         if self.volume_of(volume):
             return Owner.CONTENT if volume.snapshot_of else Owner.VOLUME
         if volume.inline:
@@ -148,7 +148,7 @@ class Registry:
         return True
 
     async def check_cluster(self, volume: VolumeReport) -> None:
-        """Raises PreconditionError for a volume of another cluster: its namespaces are others."""
+        """Raises: PreconditionError for a volume of another cluster: its namespaces are others."""
         if volume.cluster not in ("", self._cluster):
             raise PreconditionError(f"volume {volume.id} {Owner.FOREIGN.value} ({volume.cluster}): name its kubeconfig")
 
@@ -184,7 +184,7 @@ class Registry:
             return None
 
     async def adopt(self, body: Mapping[str, Any]) -> None:
-        """Make a PersistentVolume or VolumeSnapshotContent. Raises ApiAlreadyExistsError and the like."""
+        """Make a PersistentVolume or VolumeSnapshotContent. Raises: ApiAlreadyExistsError and the like."""
         kind: Kind[Any] = SNAPSHOT_CONTENTS if body["kind"] == SNAPSHOT_CONTENTS.kind else VOLUMES
         await self._client.create(kind, dict(body))
 
@@ -224,7 +224,7 @@ def restored(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the PersistentVolume and the claim that make trash usable again, in the namespace of its former claim.
 
-    claim: another name for it. Raises InvalidError for a volume that was made for no claim, and for a bad name.
+    claim: another name for it. Raises: InvalidError for a volume that was made for no claim, and for a bad name.
     """
     namespace, _, former = volume.claim.partition("/")
     name = claim or former

@@ -52,11 +52,11 @@ class ClusterSources:
         return [config for source in self.nodes for config in source.configs]
 
     async def pools(self) -> list[PoolReport]:
-        """All pools of all nodes. Raises CsiError when a driver does not answer."""
+        """All pools of all nodes. Raises: CsiError when a driver does not answer."""
         return [report for source in self.nodes for report in await source.pools()]
 
     async def contents(self) -> Contents:
-        """All volumes, snapshots and erasures; also volumes of inline drivers. Raises CsiError, UnavailableError."""
+        """All volumes, snapshots and erasures; also volumes of inline drivers. Raises: CsiError, UnavailableError."""
         found = [await source.contents() for source in self.nodes]
         return Contents(
             [*(volume for contents in found for volume in contents.volumes), *self._inline()],
@@ -87,7 +87,7 @@ class ClusterSources:
 async def opened(wanted: Wanted) -> AsyncIterator[ClusterSources]:
     """The requested sources; the data folder of a stopped box is locked while they are in use.
 
-    Raises InvalidError, NotFoundError, BusyError, UnavailableError.
+    Raises: InvalidError, NotFoundError, BusyError, UnavailableError.
     """
     if wanted.endpoint or wanted.config or wanted.pools:
         if wanted.data:

@@ -43,8 +43,8 @@ class WhyAnswer(Explanation, frozen=True):
 async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> WhyAnswer:
     """Explain a pod.
 
-    Raises: ApiNotFound without such a pod; ApiError for kinds that may not be read (all of nodes, pods and storage are
-    needed); Unavailable; Invalid for objects that make no sense.
+    Raises: ApiNotFoundError without such a pod; ApiError for kinds that may not be read (all of nodes, pods and storage
+    are needed); UnavailableError; InvalidError for objects that make no sense.
     """
     pod = await client.get(kinds.PODS, name, namespace)
     is_box = b"+tonnage" in await client.read("/version")

@@ -36,7 +36,7 @@ class ClaimAnswer(msgspec.Struct, frozen=True, rename="camel"):
 async def why_claim(client: Client, name: str, namespace: str) -> ClaimAnswer:
     """Explain a claim.
 
-    Raises: ApiNotFound without such a claim; ApiError for pods that may not be read; Unavailable.
+    Raises: ApiNotFoundError without such a claim; ApiError for pods that may not be read; UnavailableError.
     """
     claim = await client.get(kinds.CLAIMS, name, namespace)
     users = [pod for pod in (await client.list(kinds.PODS, namespace)).items if name in pod.claim_names()]

@@ -49,7 +49,7 @@ class ApiAccess:
         self.roles.start()
 
     def check(self, user: ApiUser, request: Request) -> None:
-        """Check that the user may send the request. Raises a 403."""
+        """Check that the user may send the request. Raises: a 403."""
         if user is ADMIN or user.is_master:
             return
         asked = attributes.of_request(request)
@@ -82,7 +82,7 @@ class ApiAccess:
         return self.roles.role_rules(kind, name, namespace)
 
     def impersonated(self, user: ApiUser, headers: Mapping[str, str]) -> ApiUser:
-        """The user that the request asks to act as, else the user. Raises 400, 403."""
+        """The user that the request asks to act as, else the user. Raises: 400, 403."""
         if not any(name[:12].lower() == "impersonate-" for name in headers):
             return user
         from tonnage_box.apiserver.access import impersonation

@@ -50,7 +50,7 @@ def _reading(request: Request, name: str) -> tuple[str, str]:
     try:
         verb = "watch" if flag(request.query, "watch") else "get" if name else "list"
         selector = selectors.parse_fields(request.query.get("fieldSelector", ""))
-    except (ApiError, InvalidError):  # refused later, in the words of the list
+    except (ApiError, InvalidError):  # rejected later, in the words of the list
         return "list", name
     for requirement in selector.requirements:
         if requirement.key == "metadata.name" and requirement.operator == "In" and len(requirement.values) == 1:

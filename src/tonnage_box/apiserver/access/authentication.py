@@ -64,7 +64,7 @@ class Authenticator:
             return None
 
     async def token_user(self, token: str, audiences: Iterable[str]) -> tuple[ApiUser, list[str]]:
-        """User of a token, and those of the audiences that it is for. Raises TokenError."""
+        """User of a token, and those of the audiences that it is for. Raises: TokenError."""
         if self._is_admin_token(token):
             return ADMIN, [word for word in audiences if word == ISSUER]
         claims = await self._claims(token)
@@ -92,7 +92,7 @@ class Authenticator:
         return claims
 
     def _check_objects(self, claims: TokenClaims) -> None:
-        """A token ends with its account and with the object that it is bound to. Raises TokenError."""
+        """A token ends with its account and with the object that it is bound to. Raises: TokenError."""
         bound = claims.kubernetes
         self._check(kinds.SERVICE_ACCOUNTS, bound.namespace, bound.serviceaccount)
         if bound.secret is not None:

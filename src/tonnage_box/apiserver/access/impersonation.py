@@ -31,7 +31,7 @@ class Authorizer(Protocol):
 
 
 def acting_as(authorizer: Authorizer, user: ApiUser, headers: Mapping[str, str]) -> ApiUser:
-    """The user that the headers name; each part of it must be allowed to impersonate. Raises 400, 403.
+    """The user that the headers name; each part of it must be allowed to impersonate. Raises: 400, 403.
 
     headers: a name may come several times.
     """

@@ -13,7 +13,7 @@ _HEADERS = {"Cache-Control": "public, max-age=3600"}
 
 
 async def discovery(request: Request, key: SigningKey | None) -> Response | None:
-    """Answer /.well-known/openid-configuration and /openid/v1/jwks; None for other paths. Raises HostError."""
+    """Answer /.well-known/openid-configuration and /openid/v1/jwks; None for other paths. Raises: HostError."""
     if key is None or request.method not in ("GET", "HEAD"):
         return None
     if request.path == "/.well-known/openid-configuration":

@@ -22,7 +22,7 @@ _MASTER_RULES = (
 
 
 async def answer(access: ApiAccess, place: RequestPath, review: Obj, user: ApiUser) -> Obj:
-    """The review with its status. Raises 400, 422."""
+    """The review with its status. Raises: 400, 422."""
     kind = place.resource.kind
     place.resource.normalize(review)
     result: Obj = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": {"creationTimestamp": None}}
@@ -55,14 +55,14 @@ def _decision(access: ApiAccess, user: ApiUser, asked: Attributes) -> Obj:
 
 
 def _attributes(kind: str, spec: Obj) -> Attributes:
-    """The action that a review asks about. Raises a 422 unless there is exactly one."""
+    """The action that a review asks about. Raises: a 422 unless there is exactly one."""
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if resource is not None and path is not None:
         why = "cannot be specified in combination with resourceAttributes"
-        raise _refused(kind, "spec.nonResourceAttributes", f"Invalid value: {why}")
+        raise _rejected(kind, "spec.nonResourceAttributes", f"Invalid value: {why}")
     if resource is None and path is None:
         why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        raise _refused(kind, "spec.resourceAttributes", f"Invalid value: null: {why}")
+        raise _rejected(kind, "spec.resourceAttributes", f"Invalid value: null: {why}")
     if path is not None:
         return Attributes(path.get("verb", ""), path=path.get("path", "") or "/")
     words = ("verb", "group", "resource", "subresource", "namespace", "name")
@@ -72,25 +72,25 @@ def _attributes(kind: str, spec: Obj) -> Attributes:
 def _subject(kind: str, spec: Obj) -> ApiUser:
     name, groups = spec.get("user", ""), tuple(spec.get("groups") or ())
     if not name and not groups:
-        raise _refused(kind, "spec.user", 'Invalid value: "": at least one of user or group must be specified')
+        raise _rejected(kind, "spec.user", 'Invalid value: "": at least one of user or group must be specified')
     extra = {key.lower(): tuple(values) for key, values in (spec.get("extra") or {}).items()}
     return ApiUser(name, groups, spec.get("uid", ""), extra)
 
 
 def _check_namespace(place: RequestPath, spec: Obj) -> None:
-    """A LocalSubjectAccessReview asks about its own namespace. Raises 400, 422."""
+    """A LocalSubjectAccessReview asks about its own namespace. Raises: 400, 422."""
     if not place.resource.kind.namespaced:
         return
     resource = spec.get("resourceAttributes")
     if resource is None:
-        raise _refused(
+        raise _rejected(
             place.resource.kind.kind, "spec.nonResourceAttributes", "Invalid value: disallowed on this kind of request"
         )
     if resource.get("namespace", "") != place.namespace:
         raise bad_request(f"spec.resourceAttributes.namespace must match namespace: {place.namespace}")
 
 
-def _refused(kind: str, field: str, message: str) -> Exception:
+def _rejected(kind: str, field: str, message: str) -> Exception:
     return invalid("authorization.k8s.io", kind, "", [FieldCause(field, message, _CAUSE)])
 
 

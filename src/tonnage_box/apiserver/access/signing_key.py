@@ -81,7 +81,7 @@ class SigningKey:
         return self._pair is not None or self._path.exists()
 
     async def pair(self) -> KeyPair:
-        """The key. Raises HostError when its file cannot be read or written."""
+        """The key. Raises: HostError when its file cannot be read or written."""
         if self._pair is None:
             async with self._lock:
                 if self._pair is None:
@@ -90,7 +90,7 @@ class SigningKey:
 
 
 def _ensure(path: Path) -> KeyPair:
-    """Read the key; a missing one is made. Blocking. Raises HostError."""
+    """Read the key; a missing one is made. Blocking. Raises: HostError."""
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 

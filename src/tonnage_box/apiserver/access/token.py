@@ -75,7 +75,7 @@ def looks_like_token(text: str) -> bool:
 
 
 def decode(text: str, pair: KeyPair) -> TokenClaims:
-    """The claims of a token that this key signed; times and objects are not checked. Raises TokenError."""
+    """The claims of a token that this key signed; times and objects are not checked. Raises: TokenError."""
     signed, _, signature = text.rpartition(".")
     header, _, payload = signed.partition(".")
     try:
@@ -91,7 +91,7 @@ def decode(text: str, pair: KeyPair) -> TokenClaims:
 
 
 def check_time(claims: TokenClaims, now: float) -> None:
-    """Check that a token is valid now, in seconds since the epoch. Raises TokenError."""
+    """Check that a token is valid now, in seconds since the epoch. Raises: TokenError."""
     if now > claims.exp + LEEWAY:
         raise TokenError("service account token has expired")
     if claims.nbf > now + LEEWAY:
@@ -101,7 +101,7 @@ def check_time(claims: TokenClaims, now: float) -> None:
 
 
 def _bytes(part: str) -> bytes:
-    """Decode strictly, so that each token has one spelling. Raises ValueError."""
+    """Decode strictly, so that each token has one spelling. Raises: ValueError."""
     if "=" in part:
         raise ValueError("padding")
     try:

@@ -36,7 +36,7 @@ class _Bound:
 
 
 async def issue(access: ApiAccess, place: RequestPath, request: Obj) -> Obj:
-    """The request with its token. Raises 400, 404, 409, 422, 501 (no tokens here)."""
+    """The request with its token. Raises: 400, 404, 409, 422, 501 (no tokens here)."""
     decode.normalize("authentication.v1.TokenRequest", request)
     _check_head(request)
     account = _existing(access, kinds.SERVICE_ACCOUNTS, place.name, place.namespace or "")
@@ -119,7 +119,7 @@ def _check_seconds(seconds: int) -> None:
 
 
 def _bound(access: ApiAccess, place: RequestPath, ref: Obj | None) -> _Bound:
-    """Find the object that the token is to be bound to. Raises 400, 404, 409."""
+    """Find the object that the token is to be bound to. Raises: 400, 404, 409."""
     if not ref:
         return _Bound()
     kind = _BINDABLE.get(ref.get("kind", "")) if ref.get("apiVersion") == "v1" else None

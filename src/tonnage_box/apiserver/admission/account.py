@@ -18,7 +18,7 @@ _SUFFIX = 5
 
 
 def of_pod(context: AdmissionContext, pod: Obj) -> None:
-    """Name the account of a new pod, and mount its token. Raises a 403 when there is no such account.
+    """Name the account of a new pod, and mount its token. Raises: a 403 when there is no such account.
 
     `default` may be missing: its controller makes it, and the kubelet waits for it.
     """

@@ -30,7 +30,7 @@ async def _items(context: AdmissionContext) -> dict[str, list[Obj]]:
 
 
 async def claim(context: AdmissionContext, new: Obj, old: Obj | None = None) -> None:
-    """A claim's size must be within the namespace's limits. Raises ApiError 403."""
+    """A claim's size must be within the namespace's limits. Raises: ApiError 403."""
     requests = new["spec"].get("resources", {}).get("requests", {})
     if old is not None and old["spec"].get("resources", {}).get("requests", {}) == requests:
         return
@@ -39,7 +39,7 @@ async def claim(context: AdmissionContext, new: Obj, old: Obj | None = None) -> 
 
 
 async def pod(context: AdmissionContext, new: Obj) -> None:
-    """Give containers the namespace's defaults, then hold them and the pod to its limits. Raises ApiError 403."""
+    """Give containers the namespace's defaults, then hold them and the pod to its limits. Raises: ApiError 403."""
     spec = new["spec"]
     every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     items = await _items(context)

@@ -26,7 +26,7 @@ def system_class(name: str) -> Obj:
 
 
 async def of_pod(context: AdmissionContext, pod: Obj) -> None:
-    """Write class, number and policy into a new pod. Raises ApiError 403: no such class, or other values given."""
+    """Write class, number and policy into a new pod. Raises: ApiError 403: no such class, or other values given."""
     spec = pod["spec"]
     found = await _class_of(context, pod)
     value = found.get("value", 0)
@@ -68,7 +68,7 @@ def _compare(pod: Obj, what: str, given: Any, computed: Any) -> None:
 
 
 async def of_class(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
-    """PriorityClasses: one of them at most is the default one. Raises ApiError 403."""
+    """PriorityClasses: one of them at most is the default one. Raises: ApiError 403."""
     if context.operation == "DELETE" or not new.get("globalDefault"):
         return
     await context.hold("priorityclasses")

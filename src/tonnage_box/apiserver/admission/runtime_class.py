@@ -10,19 +10,19 @@ from tonnage_box.apiserver.storage.store import Obj
 
 
 def of_pod(context: AdmissionContext, pod: Obj) -> None:
-    """Complete a new pod by its class. Raises a 403 for an unknown class and for what contradicts it."""
+    """Complete a new pod by its class. Raises: a 403 for an unknown class and for what contradicts it."""
     spec = pod["spec"]
     name = spec.get("runtimeClassName")
     if not name:
         if "overhead" in spec:
-            raise _refused(context, "Pod Overhead set without corresponding RuntimeClass defined Overhead")
+            raise _rejected(context, "Pod Overhead set without corresponding RuntimeClass defined Overhead")
         return
     found = context.get(kinds.RUNTIME_CLASSES, name)
     if found is None:
-        raise _refused(context, f'RuntimeClass "{name}" not found')
+        raise _rejected(context, f'RuntimeClass "{name}" not found')
     overhead = (found.get("overhead") or {}).get("podFixed")
     if spec.get("overhead", overhead) != overhead:
-        raise _refused(context, "Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+        raise _rejected(context, "Pod's Overhead doesn't match RuntimeClass's defined Overhead")
     if overhead:
         spec["overhead"] = overhead
     _schedule(context, spec, found.get("scheduling") or {})
@@ -36,7 +36,7 @@ def _schedule(context: AdmissionContext, spec: Obj, scheduling: Obj) -> None:
             both = (
                 f"runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod.spec.nodeSelector[{key}] = {selector[key]}"
             )
-            raise _refused(context, f"conflict: {both}")
+            raise _rejected(context, f"conflict: {both}")
     if wanted:
         spec["nodeSelector"] = selector | wanted
     tolerations = spec.get("tolerations") or []
@@ -45,5 +45,5 @@ def _schedule(context: AdmissionContext, spec: Obj, scheduling: Obj) -> None:
         spec["tolerations"] = tolerations + added
 
 
-def _refused(context: AdmissionContext, why: str) -> ApiError:
+def _rejected(context: AdmissionContext, why: str) -> ApiError:
     return errors.forbidden(kinds.PODS, context.name, f"pod rejected: {why}")

@@ -46,7 +46,7 @@ def prepare(new: Obj, old: Obj | None) -> None:
 
 
 async def admit(context: AdmissionContext, new: Obj, old: Obj | None) -> None:
-    """Namespace, quota, then addresses and ports. Raises a 422 for one that is taken or out of range."""
+    """Namespace, quota, then addresses and ports. Raises: a 422 for one that is taken or out of range."""
     if context.operation != "DELETE" and not context.subresource:
         await context.hold(_LOCK)
         await _give(new, context)
@@ -90,10 +90,10 @@ def _address(wanted: str, taken: Collection[int], context: AdmissionContext) -> 
     if wanted:
         if ipaddress.ip_address(wanted) not in ADDRESSES:
             why = f"the provided IP ({wanted}) is not in the valid range. The range of valid IPs is {ADDRESSES}"
-            raise _refused(context, "spec.clusterIPs", [wanted], f"failed to allocate IP {wanted}: {why}")
+            raise _rejected(context, "spec.clusterIPs", [wanted], f"failed to allocate IP {wanted}: {why}")
         if _number(wanted) in taken:
             why = f"failed to allocate IP {wanted}: provided IP is already allocated"
-            raise _refused(context, "spec.clusterIPs", [wanted], why)
+            raise _rejected(context, "spec.clusterIPs", [wanted], why)
         return wanted
     free = ADDRESSES.num_addresses - _RESERVED - 1
     first, place = int(ADDRESSES.network_address) + _RESERVED, _place(context, free)
@@ -115,16 +115,16 @@ def _node_ports(spec: Obj, others: Collection[Obj], context: AdmissionContext) -
             why = (
                 f"provided port is not in the valid range. The range of valid ports is {NODE_PORTS[0]}-{NODE_PORTS[-1]}"
             )
-            raise _refused(context, path, number, why)
+            raise _rejected(context, path, number, why)
         elif _port_key(port) in taken:
-            raise _refused(context, path, number, "provided port is already allocated")
+            raise _rejected(context, path, number, "provided port is already allocated")
         taken.add(_port_key(port))
 
 
 def _free_port(
     protocol: str, taken: Collection[tuple[str, int]], free: dict[str, Iterator[int]], context: AdmissionContext
 ) -> int:
-    """A free port. free: of each protocol the ports not yet tried, as ports that were taken stay so. Raises a 403."""
+    """A free port. free: of each protocol the ports not yet tried, as ports that were taken stay so. Raises: a 403."""
     for number in free.setdefault(protocol, _ports(_place(context, len(NODE_PORTS)))):
         if (protocol, number) not in taken:
             return number
@@ -146,6 +146,6 @@ def _place(context: AdmissionContext, count: int) -> int:
     return int.from_bytes(digest) % count
 
 
-def _refused(context: AdmissionContext, path: str, value: Any, why: str) -> ApiError:
+def _rejected(context: AdmissionContext, path: str, value: Any, why: str) -> ApiError:
     cause = FieldCause(path, f"Invalid value: {json.dumps(value)}: {why}", "FieldValueInvalid")
     return errors.invalid("", "Service", context.name, [cause])

@@ -34,7 +34,7 @@ class Catalog:
         self._packed: dict[str, tuple[bytes, str]] = {}
 
     async def answer(self, request: Request) -> Response | None:
-        """The document of a path, None for any other path. Raises ApiError 406 (v3 as protobuf)."""
+        """The document of a path, None for any other path. Raises: ApiError 406 (v3 as protobuf)."""
         if request.method not in ("GET", "HEAD"):
             return None
         if request.path in ("", "/"):

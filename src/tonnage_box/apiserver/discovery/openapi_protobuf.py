@@ -38,7 +38,7 @@ def _named(schemas: Mapping[str, Any]) -> bytes:
 
 
 def _schema(schema: Mapping[str, Any]) -> bytes:
-    """A Schema. Raises KeyError for a word that is not known here: nothing is left out unseen."""
+    """A Schema. Raises: KeyError for a word that is not known here: nothing is left out unseen."""
     return b"".join(_word(name, value) for name, value in schema.items())
 
 

@@ -17,7 +17,7 @@ _META = _OPTIONS | {"Status", "PartialObjectMetadata"}
 
 
 def message_of(api_version: str, kind: str) -> Message:
-    """The message of a kind. Raises KeyError for what has no protobuf encoding."""
+    """The message of a kind. Raises: KeyError for what has no protobuf encoding."""
     group, _, version = api_version.rpartition("/")
     package = "meta.v1" if kind in _META else f"{group.partition('.')[0] or 'core'}.{version}"
     return message(f"{package}.{kind}")
@@ -26,7 +26,7 @@ def message_of(api_version: str, kind: str) -> Message:
 def decode(body: bytes, read_json: ReadJson) -> dict[str, Any]:
     """The object in a body, with apiVersion and kind. read_json: decodes JSON inside of it.
 
-    Raises WireError, UnicodeDecodeError and what read_json raises.
+    Raises: WireError, UnicodeDecodeError and what read_json raises.
     """
     if not body.startswith(MAGIC):
         raise WireError(f"a message begins with the bytes {MAGIC!r}")
@@ -63,7 +63,7 @@ def wrap(api_version: str, kind: str, data: Bytes) -> bytes:
 
 
 def encode(obj: dict[str, Any]) -> bytes:
-    """An object, or a list of objects of one kind, in its envelope. Raises KeyError for what has no encoding."""
+    """An object, or a list of objects of one kind, in its envelope. Raises: KeyError for what has no encoding."""
     api_version, kind = obj["apiVersion"], obj["kind"]
     if "items" not in obj:
         return wrap(api_version, kind, message_of(api_version, kind).write(obj))

@@ -56,7 +56,7 @@ class Input:
     fields: int = 0
 
     def count(self, some: int) -> None:
-        """Raises WireError when there are more than MAX_FIELDS."""
+        """Raises: WireError when there are more than MAX_FIELDS."""
         self.fields += some
         if self.fields > MAX_FIELDS:
             raise WireError(f"the message has more than {MAX_FIELDS} fields")
@@ -95,7 +95,7 @@ class Message:
     writers: dict[str, FieldWriter] = field(default_factory=dict)
 
     def read(self, source: Input, start: int, stop: int, into: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The object between two places, added to one that began before. Raises WireError, UnicodeDecodeError."""
+        """The object between two places, added to one that began before. Raises: WireError, UnicodeDecodeError."""
         found: dict[str, Any] = {} if into is None else into
         readers = self.readers
         for tag, at, end, _ in fields(source.data, start, stop):
@@ -122,7 +122,7 @@ class Message:
         return found
 
     def _skip(self, tag: int) -> None:
-        """Ignore a field of a newer Kubernetes. Raises WireError for one that we know by another type."""
+        """Ignore a field of a newer Kubernetes. Raises: WireError for one that we know by another type."""
         for wire in WIRE_TYPES:
             reader = self.readers.get(tag & ~7 | wire)
             if reader is not None:
@@ -344,7 +344,7 @@ def _add(made: Message, one: schemas.Field, number: int, prefix: int) -> None:
 
 @functools.cache
 def message(name: str) -> Message:
-    """The message of a struct, such as "core.v1.Pod". Raises KeyError for what has no protobuf encoding."""
+    """The message of a struct, such as "core.v1.Pod". Raises: KeyError for what has no protobuf encoding."""
     numbers, made = _table()[name], Message(name)
     inline: dict[int, Message] = {}
     for one in schemas.struct(name).fields.values():

@@ -36,7 +36,7 @@ def delimited(number: int, data: bytes | bytearray) -> bytes:
 
 
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number at a place, unsigned, and where it ends. Raises WireError."""
+    """The number at a place, unsigned, and where it ends. Raises: WireError."""
     result = shift = 0
     while at < end:
         byte = data[at]
@@ -56,7 +56,7 @@ def signed(value: int) -> int:
 
 
 def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Tag, number or start, end, and the place behind each field. Raises WireError.
+    """Tag, number or start, end, and the place behind each field. Raises: WireError.
 
     A VARINT field has its value in place of its start. The bounds are those of the message.
     """

@@ -1,4 +1,4 @@
-"""The row of CustomResourceDefinition: the definitions of kinds that the server has are stored, others refused."""
+"""The row of CustomResourceDefinition: the definitions of kinds that the server has are stored, others rejected."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ ROW = Resource(
     prepare=establish,
     validate=definition,
     notice="this kind is served here without its definition, which is stored and has no effect",
-    parting="only the definition is deleted: this kind is served here without it, and its objects stay",
+    delete_warning="only the definition is deleted: this kind is served here without it, and its objects stay",
 )

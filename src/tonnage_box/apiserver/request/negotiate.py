@@ -49,7 +49,7 @@ OBJECT = Accepted()
 
 @lru_cache(maxsize=256)
 def accepted(accept: str, *, encoded: bool = True) -> Accepted:
-    """The first entry of an Accept header that can be served. Raises a 406 that says what could be.
+    """The first entry of an Accept header that can be served. Raises: a 406 that says what could be.
 
     encoded: whether whole objects of the kind have a protobuf encoding; those of custom resources have none, but
     their metadata has.
@@ -103,7 +103,7 @@ def media_type(content_type: str) -> str:
 
 
 def check_size(size: int) -> None:
-    """Raises a 413 for bodies above MAX_BODY bytes."""
+    """Raises: a 413 for bodies above MAX_BODY bytes."""
     if size > MAX_BODY:
         raise too_large(f"limit is {MAX_BODY}")
 
@@ -115,7 +115,7 @@ class Bodies:
         self._programs = asyncio.Semaphore(_PROGRAMS)
 
     async def object(self, body: bytes, content_type: str) -> dict[str, Any]:
-        """The object in a body (JSON, protobuf or YAML by its content type), without nulls. Raises 400, 413, 415."""
+        """The object in a body (JSON, protobuf or YAML by its content type), without nulls. Raises: 400, 413, 415."""
         return (await self.checked(body, content_type))[0]
 
     async def checked(
@@ -147,7 +147,7 @@ class Bodies:
             raise bad_request(f"the body of the request is not valid YAML: {str(error)[:300]}") from None
 
     async def patch(self, body: bytes, content_type: str) -> tuple[str, Any]:
-        """A patch: its media type and value. Raises 400, 413, 415."""
+        """A patch: its media type and value. Raises: 400, 413, 415."""
         return await run_in_thread_if_large(len(body), _patch, body, content_type)
 
 
@@ -256,7 +256,7 @@ def _has_long(value: Any) -> bool:
 
 
 def check_depth(value: Any) -> None:
-    """Raises a 400 for a value nested more than MAX_DEPTH deep: below that, recursion is safe everywhere."""
+    """Raises: a 400 for a value nested more than MAX_DEPTH deep: below that, recursion is safe everywhere."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = _inner(level)

@@ -19,7 +19,7 @@ _NOBODY: Mapping[str, str] = {}
 
 
 def flag(query: Mapping[str, str], name: str) -> bool:
-    """A boolean of the query; named without a value it is true. Raises a 400."""
+    """A boolean of the query; named without a value it is true. Raises: a 400."""
     text = query.get(name)
     if text is None or text in _FALSE:
         return False
@@ -29,7 +29,7 @@ def flag(query: Mapping[str, str], name: str) -> bool:
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
-    """A non-negative whole number of the query. Raises a 400."""
+    """A non-negative whole number of the query. Raises: a 400."""
     text = query.get(name, "")
     if not text:
         return None
@@ -65,7 +65,7 @@ class WriteOptions:
 
     @classmethod
     def read(cls, query: Mapping[str, str], user: ApiUser) -> WriteOptions:
-        """Raises 400 and 422."""
+        """Raises: 400 and 422."""
         if not query:
             return cls(user=user)
         wanted = query.get("fieldValidation", "")
@@ -89,7 +89,7 @@ class DeleteOptions:
 
     @classmethod
     def read(cls, query: Mapping[str, str], body: Mapping[str, Any], user: ApiUser) -> DeleteOptions:
-        """The body's members hold before the query's. Raises 400 and 422."""
+        """The body's members hold before the query's. Raises: 400 and 422."""
         grace = body.get("gracePeriodSeconds", number(query, "gracePeriodSeconds"))
         if grace is not None and (not isinstance(grace, int) or isinstance(grace, bool)):
             raise bad_request("gracePeriodSeconds is not a whole number")
@@ -125,7 +125,7 @@ class ListOptions:
 
     @classmethod
     def read(cls, query: Mapping[str, str], field_names: frozenset[str]) -> ListOptions:
-        """Raises 400 and 422."""
+        """Raises: 400 and 422."""
         if not query:
             return cls()
         try:
@@ -155,7 +155,7 @@ class ListOptions:
         return options
 
     def _check(self) -> None:
-        """The rules of meta/v1 ListOptions validation. Raises a 422."""
+        """The rules of meta/v1 ListOptions validation. Raises: a 422."""
         if self.match not in ("", "Exact", "NotOlderThan"):
             raise _wrong("resourceVersionMatch", f'Unsupported value: "{self.match[:40]}": Exact or NotOlderThan')
         if self.watch:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_private(path: Path, data: bytes, owner: int = -1) -> None:
-    """Write a file of mode 0600 atomically. owner: a user's id, -1: ours. Idempotent. Raises OSError."""
+    """Write a file of mode 0600 atomically. owner: a user's id, -1: ours. Idempotent. Raises: OSError."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -75,7 +75,7 @@ class Resource:
     columns: the Table's columns of this kind.
     stored_as: the store's name of the collection when two kinds show the same objects; inward turns the served shape
         into the stored one, outward back (both may return their argument).
-    notice: the warning that answers each create and update of what has no effect here; parting: each deletion.
+    notice: the warning that answers each create and update of what has no effect here; delete_warning: each deletion.
     warn: warnings that answer a create or update, of the new and the old object.
     graceful: deletion waits for the kubelet that ends the thing (pods).
     """
@@ -96,7 +96,7 @@ class Resource:
     graceful: bool = False
     warn: Callable[[Obj, Obj | None], list[str]] = _no_warnings
     notice: str = ""
-    parting: str = ""
+    delete_warning: str = ""
 
     @cached_property
     def key(self) -> str:
@@ -127,5 +127,5 @@ class Resource:
         return frozenset(self.fields({}))
 
     def normalize(self, obj: Obj) -> list[str]:
-        """Bring a client's object into normal form, in place; the complaints of strict decoding. Raises a 400."""
+        """Bring a client's object into normal form, in place; the complaints of strict decoding. Raises: a 400."""
         return decode.normalize(self.schema_name, obj)

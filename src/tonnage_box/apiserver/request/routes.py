@@ -41,7 +41,7 @@ class Routes:
         self.find = lru_cache(maxsize=1024)(self._find)
 
     def _find(self, path: str) -> RequestPath:
-        """Read a path whose segments are percent-encoded. Raises 400 (ids that cannot be), 404 (nothing there)."""
+        """Read a path whose segments are percent-encoded. Raises: 400 (ids that cannot be), 404 (nothing there)."""
         if len(path) > _MAX_PATH:
             raise bad_request(f"the path is longer than {_MAX_PATH} bytes")
         parts = path.split("/")
@@ -95,14 +95,14 @@ _NOT_BUILT = {
         "resize": _LIMITATION,
     },
 }
-"""Subresources that Kubernetes has and that clients ask for, refused by name, and what to do instead."""
+"""Subresources that Kubernetes has and that clients ask for, rejected by name, and what to do instead."""
 
 
 _KUBELET_PORT = "10250"
 
 
 def _proxied_node(text: str) -> str:
-    """The node of nodes/[SCHEME:]NAME[:PORT]/proxy. Raises a 400 for a port that is not the kubelet's."""
+    """The node of nodes/[SCHEME:]NAME[:PORT]/proxy. Raises: a 400 for a port that is not the kubelet's."""
     parts = text.split(":")
     name, port = (parts[1], parts[2]) if len(parts) == 3 else (parts[0], ":".join(parts[1:]))
     if port not in ("", _KUBELET_PORT):
@@ -115,7 +115,7 @@ def _nothing() -> ApiError:
 
 
 def _identifier(text: str) -> str:
-    """A name or namespace of a path. Raises a 400 for what can be none."""
+    """A name or namespace of a path. Raises: a 400 for what can be none."""
     if not text or text in (".", "..") or len(text) > MAX_ID or not text.isprintable() or "/" in text or "%" in text:
         shown = text if len(text) <= 80 else f"{text[:80]}... ({len(text)} characters)"
         raise bad_request(

@@ -54,7 +54,7 @@ class Parsed(NamedTuple):
 
 
 async def read(body: bytes) -> bytes:
-    """Parsed of a YAML body as JSON, by a program of its own. Raises ValueError with what is wrong."""
+    """Parsed of a YAML body as JSON, by a program of its own. Raises: ValueError with what is wrong."""
     program = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", __name__),
         stdin=asyncio.subprocess.PIPE,
@@ -79,7 +79,7 @@ async def read(body: bytes) -> bytes:
 
 
 def parse(body: bytes) -> Parsed:
-    """One YAML document. Raises ValueError with what is wrong."""
+    """One YAML document. Raises: ValueError with what is wrong."""
     try:
         builder = _Builder(_Loader(body))
         return Parsed(builder.value(), builder.repeated)
@@ -100,7 +100,7 @@ class _Builder:
         """Of each that is open the key whose value comes next."""
 
     def value(self) -> Any:
-        """The one document, None if there is none. Raises ValueError and YAMLError."""
+        """The one document, None if there is none. Raises: ValueError and YAMLError."""
         while (event := self._next()) is not None:
             match event:
                 case yaml.MappingEndEvent() | yaml.SequenceEndEvent():

@@ -92,18 +92,18 @@ class Handler:
         except Exception as error:
             if not isinstance(error, (TonnageError, RecursionError)):
                 log.exception("request failed method=%s path=%s", request.method, request.path[:200])
-            answer = output.refusal(errors.as_api_error(error))
+            answer = output.error_response(errors.as_api_error(error))
         if isinstance(answer, Response):
             answer = await _accepted(answer, request)
         self._count(request.method, plural, answer.status if isinstance(answer, Response) else 200)
         return answer
 
-    async def refused(self, request: Request, user: ApiUser) -> Response | None:
+    async def rejected(self, request: Request, user: ApiUser) -> Response | None:
         """The answer to a request that the user may not send, by its method and path alone, else None."""
         try:
             self._sources.access.check(user, request)
         except TonnageError as error:
-            answer = output.refusal(errors.as_api_error(error))
+            answer = output.error_response(errors.as_api_error(error))
             self._count(request.method, "", answer.status)
             return await _accepted(answer, request)
         return None
@@ -176,7 +176,7 @@ class Handler:
         return await self._written(view, await self._writes.update(place, obj, options, request.body))
 
     async def _body(self, resource: Resource, request: Request) -> tuple[dict[str, Any], list[str]]:
-        """The object in a body, and complaints about it. Raises 400, 413, 415."""
+        """The object in a body, and complaints about it. Raises: 400, 413, 415."""
         encoded = negotiate.media_type(request.content_type) != PROTOBUF or resource.is_encoded
         return await self._bodies.checked(request.body, request.content_type, encoded=encoded)
 

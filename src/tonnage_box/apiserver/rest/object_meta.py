@@ -62,7 +62,7 @@ _printed = functools.lru_cache(maxsize=8)(rfc3339)
 
 
 def metadata(obj: Obj) -> dict[str, Any]:
-    """metadata of an object that comes from a client. Raises a 400 when it has the wrong form."""
+    """metadata of an object that comes from a client. Raises: a 400 when it has the wrong form."""
     meta = obj.setdefault("metadata", {})
     if not isinstance(meta, dict):
         raise bad_request("metadata is not an object")
@@ -81,7 +81,7 @@ def metadata(obj: Obj) -> dict[str, Any]:
 
 
 def check_kind(obj: Obj, resource: Resource) -> None:
-    """The body must be of the kind that the path names (or say nothing). Raises a 400."""
+    """The body must be of the kind that the path names (or say nothing). Raises: a 400."""
     kind = resource.kind
     version, name = obj.get("apiVersion", kind.api_version), obj.get("kind", kind.kind)
     if (version, name) != (kind.api_version, kind.kind):
@@ -92,7 +92,7 @@ def check_kind(obj: Obj, resource: Resource) -> None:
 
 
 def begin(obj: Obj, resource: Resource, namespace: str, stamps: Stamps) -> str:
-    """Give a new object (of checked form) its identity, in place, and return its name. Raises 400 and 422."""
+    """Give a new object (of checked form) its identity, in place, and return its name. Raises: 400 and 422."""
     meta: dict[str, Any] = obj["metadata"]
     if meta.get("resourceVersion"):
         raise bad_request("resourceVersion should not be set on objects to be created")
@@ -157,7 +157,7 @@ def _tidy(meta: dict[str, Any]) -> None:
 
 
 def check_name(obj: Obj, place: RequestPath) -> None:
-    """An update's body must be of the object that the path names. Raises a 400."""
+    """An update's body must be of the object that the path names. Raises: a 400."""
     meta, name = metadata(obj), place.name
     check_kind(obj, place.resource)
     if meta.setdefault("name", name) != name:
@@ -168,7 +168,7 @@ def check_name(obj: Obj, place: RequestPath) -> None:
 
 
 def subresource_metadata(body: Obj, place: RequestPath, kind: str) -> dict[str, Any]:
-    """metadata of a Binding or Eviction, which must name the path's object. Raises a 400."""
+    """metadata of a Binding or Eviction, which must name the path's object. Raises: a 400."""
     meta = metadata(body)
     if meta.setdefault("name", place.name) != place.name:
         raise bad_request(f"the name in the {kind} does not match the name on the URL")
@@ -183,7 +183,7 @@ def _check_namespace(meta: Mapping[str, Any], resource: Resource, namespace: str
 def carry_over(new: Obj, old: Obj, resource: Resource, subresource: str) -> None:
     """Put back into new, in place, what an update may not change: identity, times, the other half of the object.
 
-    Raises a 409 for another uid.
+    Raises: a 409 for another uid.
     """
     meta, was = metadata(new), old["metadata"]
     if meta.get("uid") and meta["uid"] != was["uid"]:

@@ -44,7 +44,7 @@ class Representation(NamedTuple):
 
     @classmethod
     def read(cls, resource: Resource, accept: str, query: Mapping[str, str], *, rows: bool = False) -> Representation:
-        """Of a request; rows: includeObject holds, too. Raises 400 and 406."""
+        """Of a request; rows: includeObject holds, too. Raises: 400 and 406."""
         wanted = accepted(accept, encoded="protobuf" not in accept or resource.is_encoded)
         if not query:
             return cls(resource, wanted)
@@ -238,7 +238,7 @@ def as_protobuf(answer: Response) -> Response:
     return Response(answer.status, body, dict(answer.headers) | {"Content-Type": PROTOBUF})
 
 
-def refusal(error: ApiError) -> Response:
+def error_response(error: ApiError) -> Response:
     """An error as an answer: a Status object."""
     headers = dict(_HEADERS)
     if error.retry_after is not None:

@@ -96,7 +96,7 @@ class Reads:
         return await run_in_thread_if_large(weight, output.render_list, view, records, meta, self.now())
 
     async def page(self, place: RequestPath, options: ListOptions, view: Representation) -> bytes:
-        """A list, encoded. Raises 400, 410 and 504 (a resourceVersion that is not there yet)."""
+        """A list, encoded. Raises: 400, 410 and 504 (a resourceVersion that is not there yet)."""
         wanted = Filter(place.resource.collection, place.namespace, options.labels, options.fields)
         if options.continue_token:
             snapshot, after = self._continued(wanted, options)
@@ -189,7 +189,7 @@ class Reads:
     # watch
 
     def watch(self, place: RequestPath, options: ListOptions, view: Representation) -> Watcher:
-        """Open a watch; end it with Hub.close. Raises ApiGoneError for compacted revisions."""
+        """Open a watch; end it with Hub.close. Raises: ApiGoneError for compacted revisions."""
         wanted = Filter(place.resource.collection, place.namespace, options.labels, options.fields)
         watcher = Watcher(wanted, output.shape(view, self.now), self._store.revision, bookmark=None)
         if options.bookmarks:

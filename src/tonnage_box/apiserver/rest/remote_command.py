@@ -22,7 +22,7 @@ class Upgrade:
 
 
 async def upgrade(place: RequestPath, request: Request, opened: OpenSession | None) -> Upgrade:
-    """The session of a request. Raises ApiError: bad options first, then the pod, then the kind of connection."""
+    """The session of a request. Raises: ApiError: bad options first, then the pod, then the kind of connection."""
     if request.method not in ("GET", "POST"):
         raise method_not_allowed(f"the server does not allow {request.method} on {place.subresource}")
     options = read_options(place.subresource, request)
@@ -40,7 +40,7 @@ async def upgrade(place: RequestPath, request: Request, opened: OpenSession | No
 
 
 def read_options(subresource: str, request: Request) -> StreamOptions:
-    """PodExecOptions or PodAttachOptions of a query. Raises a 400."""
+    """PodExecOptions or PodAttachOptions of a query. Raises: a 400."""
     query = request.query
     pairs = request.pairs or tuple(query.items())
     command = tuple(value for key, value in pairs if key == "command") if subresource == "exec" else ()

@@ -31,7 +31,7 @@ _SCALE_META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp
 
 
 async def bind(writes: Writes, place: RequestPath, binding: Obj, options: WriteOptions) -> Written:
-    """POST pods/binding: give the pod its node, once. Raises 404, 409 (already bound, deleting), 422."""
+    """POST pods/binding: give the pod its node, once. Raises: 404, 409 (already bound, deleting), 422."""
     target = binding.get("target")
     target = target if isinstance(target, dict) else {}
     node = target.get("name")
@@ -117,7 +117,7 @@ async def evict(writes: Writes, budgets: Resource, place: RequestPath, eviction:
 
 
 async def _ask_budget(writes: Writes, row: Resource, pod: Obj, options: WriteOptions) -> None:
-    """Take one off the pod's budget, if it has one. Raises ApiError 429, 500."""
+    """Take one off the pod's budget, if it has one. Raises: ApiError 429, 500."""
     namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
     budgets = [record.decode() for record in writes.store.records(row.collection, namespace)]
     budgets = [budget for budget in budgets if _selects(budget, pod)]
@@ -168,7 +168,7 @@ def _may_go_unready(budget: Obj, pod: Obj) -> bool:
 
 
 def _take(budget: Obj, pod: str, now: str) -> Obj:
-    """Take one off a budget, and write the pod down. Raises ApiError 403, 429."""
+    """Take one off a budget, and write the pod down. Raises: ApiError 403, 429."""
     name, status = budget["metadata"]["name"], budget.setdefault("status", {})
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         raise _spent(f"The disruption budget {name} is still being processed by the server.", _PROCESSING_SECONDS)
@@ -204,7 +204,7 @@ def scale_of(obj: Obj) -> Obj:
 
 
 async def update_scale(writes: Writes, place: RequestPath, change: Change, options: WriteOptions, size: int) -> Written:
-    """PUT and PATCH scale. Raises 400, 404, 409 (resourceVersion), 422 (fewer than none).
+    """PUT and PATCH scale. Raises: 400, 404, 409 (resourceVersion), 422 (fewer than none).
 
     size: of the body, in bytes.
     """

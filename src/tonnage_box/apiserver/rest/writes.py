@@ -76,7 +76,7 @@ class Writes:
     # create
 
     async def create(self, place: RequestPath, obj: Obj, options: WriteOptions, body: bytes = b"") -> Written:
-        """Store a new object. Raises 400, 409 (taken), 422 and what admission raises."""
+        """Store a new object. Raises: 400, 409 (taken), 422 and what admission raises."""
         resource, namespace = place.resource, place.namespace or ""
         name, warnings = await negotiate.run_in_thread_if_large(
             len(body), self._begin, resource, namespace, obj, options, body
@@ -114,13 +114,13 @@ class Writes:
         object_meta.first_generation(obj, resource.kind)
         if len(body) > negotiate.MAX_INSIDE:
             _check_size(obj, 0, 0)
-        _refuse(resource, name, obj, None, "")
+        _reject(resource, name, obj, None, "")
         return name, warnings
 
     # update and patch
 
     async def update(self, place: RequestPath, obj: Obj, options: WriteOptions, body: bytes = b"") -> Written:
-        """Replace an object (PUT). Without a resourceVersion it replaces any version. Raises 404, 409, 422."""
+        """Replace an object (PUT). Without a resourceVersion it replaces any version. Raises: 404, 409, 422."""
 
         def check() -> tuple[list[str], bytes]:
             object_meta.check_name(obj, place)
@@ -133,7 +133,7 @@ class Writes:
         return await self._change(place, lambda old: _decode(data), options, warnings, len(body))
 
     async def patch(self, place: RequestPath, patch: Patch, options: WriteOptions, size: int = 0) -> Written:
-        """Patch an object; size: bytes of the patch's text. Raises 400, 404, 409 and 422."""
+        """Patch an object; size: bytes of the patch's text. Raises: 400, 404, 409 and 422."""
         warnings: list[str] = []
         if patch[0] == JSON_PATCH and patches.copies(patch[1]):  # a few bytes may become 3 MiB
             size += patches.MAX_COPIED
@@ -197,7 +197,7 @@ class Writes:
                 object_meta.count_generation(new, old, resource.kind)
             if size > negotiate.MAX_INSIDE:
                 _check_size(new, negotiate.count_values(old), len(record.data), subresource)
-            _refuse(resource, place.name, new, old, subresource)
+            _reject(resource, place.name, new, old, subresource)
 
         await negotiate.run_in_thread_if_large(size, complete)
         await resource.admit(context, new, old)
@@ -214,13 +214,13 @@ class Writes:
     # delete
 
     async def delete(self, place: RequestPath, options: DeleteOptions) -> Written:
-        """Delete an object, or take the next step of its deletion. Raises 404 and 409 (preconditions)."""
+        """Delete an object, or take the next step of its deletion. Raises: 404 and 409 (preconditions)."""
         for _ in range(_ATTEMPTS):
             record = existing(self.store, place)
             async with self._context("DELETE", place, options.user) as context:
                 with suppress(StaleError):
                     written = await self._delete(place.resource, record, options, context)
-                    written.warnings += [place.resource.parting] if place.resource.parting else []
+                    written.warnings += [place.resource.delete_warning] if place.resource.delete_warning else []
                     return written
         raise errors.conflict(place.resource.kind, place.name, _MODIFIED)
 
@@ -266,7 +266,7 @@ class Writes:
 
 
 def existing(store: Store, place: RequestPath) -> StoredObject:
-    """The object that a path names. Raises a 404."""
+    """The object that a path names. Raises: a 404."""
     record = store.get(place.key)
     if record is None:
         raise errors.not_found(place.resource.kind, place.name)
@@ -294,7 +294,7 @@ def _resource_warnings(resource: Resource, new: Obj, old: Obj | None) -> list[st
 
 
 def check_fields(resource: Resource, obj: Obj, options: WriteOptions, body: bytes) -> list[str]:
-    """Bring obj into normal form and answer the warnings about its fields. Raises a 400 under strict validation."""
+    """Bring obj into normal form and answer the warnings about its fields. Raises: a 400 under strict validation."""
     complaints = resource.normalize(obj)
     if body and options.field_validation in ("Strict", "Warn"):
         complaints += decode.duplicates(body)[: decode.MAX_COMPLAINTS - len(complaints)]
@@ -308,7 +308,7 @@ def check_fields(resource: Resource, obj: Obj, options: WriteOptions, body: byte
 
 
 def apply_patch(resource: Resource, old: Obj, patch: Patch) -> Obj:
-    """The patched object, without nulls. Raises 400 and 422."""
+    """The patched object, without nulls. Raises: 400 and 422."""
     content_type, value = patch
     try:
         if content_type == JSON_PATCH:
@@ -333,7 +333,7 @@ def apply_patch(resource: Resource, old: Obj, patch: Patch) -> Obj:
 
 
 def _check_size(new: Obj, values: int, size: int, subresource: str = "") -> None:
-    """An object has no more than MAX_VALUES and MAX_BODY bytes; one that had more does not grow. Raises a 413.
+    """An object has no more than MAX_VALUES and MAX_BODY bytes; one that had more does not grow. Raises: a 413.
 
     values, size: of what there was. Admission may add to a new object, and then its finalizers must still come off. Its
     controllers may add as much: without space for its status, no controller could finish it.
@@ -353,7 +353,7 @@ def _too_large(what: str) -> ApiError:
     return errors.too_large(f"the object would have {what}, with its defaults")
 
 
-def _refuse(resource: Resource, name: str, new: Obj, old: Obj | None, subresource: str) -> None:
+def _reject(resource: Resource, name: str, new: Obj, old: Obj | None, subresource: str) -> None:
     causes = resource.validate(new, old, subresource=subresource)
     if causes:
         raise errors.invalid(resource.kind.group, resource.kind.kind, name, causes)

@@ -36,7 +36,7 @@ def normalize(name: str, obj: dict[str, Any]) -> list[str]:
 
     Returns the complaints of strict decoding (`unknown field "spec.foo"`), MAX_COMPLAINTS at most; those fields are
     dropped.
-    Raises ApiError 400 where a value has the wrong type. Idempotent.
+    Raises: ApiError 400 where a value has the wrong type. Idempotent.
     """
     if fast_path.is_normal(name, obj):
         return []

@@ -82,7 +82,7 @@ class Struct:
 
 @functools.cache
 def struct(name: str) -> Struct:
-    """The struct with a short name; read at the first question for it. Raises KeyError."""
+    """The struct with a short name; read at the first question for it. Raises: KeyError."""
     return build(name, _blocks()[name])
 
 
@@ -101,7 +101,7 @@ def _blocks() -> dict[str, str]:
 
 
 def split(text: str) -> dict[str, str]:
-    """The text of each struct of a schema text by the struct's short name. Raises ValueError."""
+    """The text of each struct of a schema text by the struct's short name. Raises: ValueError."""
     found: dict[str, str] = {}
     group, name = "", ""
     for line in text.splitlines():
@@ -126,7 +126,7 @@ def _fields(block: str) -> Iterator[re.Match[str]]:
 
 
 def build(name: str, block: str) -> Struct:
-    """The struct of that name from its text. Raises ValueError."""
+    """The struct of that name from its text. Raises: ValueError."""
     group, known = name.rpartition(".")[0], _blocks()
 
     def resolve(word: str) -> Type:

@@ -81,7 +81,7 @@ class Credentials:
 def ensure(folder: Path, clock: Clock, hosts: Sequence[str] = ()) -> Credentials:
     """Read the credentials in a folder, making what is missing, about to expire, or without one of the hosts.
 
-    Idempotent. Raises HostError when the folder cannot be read or written.
+    Idempotent. Raises: HostError when the folder cannot be read or written.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -19,13 +19,13 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from tonnage.base.errors import ApiError
 from tonnage.kubernetes.client.transport import JSON
-from tonnage_box.apiserver.rest.output import refusal
+from tonnage_box.apiserver.rest.output import error_response
 
 log = logging.getLogger(__name__)
 KEEPALIVE_SECONDS = 120.0
 """Longer than the 90 s for which Go's clients keep an idle connection, so that they close first."""
 LINGER_SECONDS = 5.0
-"""How long the rest of a body that was refused is still taken, so that its sender comes to read why."""
+"""How long the rest of a body that was rejected is still taken, so that its sender comes to read why."""
 MAX_LINE = 64 << 10
 MAX_HEADERS = 128 << 10
 """Bytes of a request's first line and headers. Go's servers take 1 MiB."""
@@ -34,10 +34,10 @@ MAX_UNAUTHENTICATED = 256
 TURN_SECONDS = 2.0
 """How long such a connection is safe when others wait: enough for a handshake and a request."""
 _REASONS = {400: "BadRequest", 413: "RequestEntityTooLarge"}
-_TOO_MANY_HEADERS = refusal(
+_TOO_MANY_HEADERS = error_response(
     ApiError(f"the headers of the request have more than {MAX_HEADERS} bytes", code=431, reason="BadRequest")
 ).body
-_REFUSED = (
+_REJECTED = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: %s\r\nContent-Length: %d\r\n"
     b"Connection: close\r\n\r\n%s" % (JSON.encode(), len(_TOO_MANY_HEADERS), _TOO_MANY_HEADERS)
 )
@@ -148,12 +148,12 @@ class HttpConnection(web.RequestHandler):
         elif is_head and not self._is_upgraded and not self._force_close:
             self._head += len(data)
             if self._head > MAX_HEADERS:
-                self._refuse_headers()
+                self._reject_headers()
 
-    def _refuse_headers(self) -> None:
+    def _reject_headers(self) -> None:
         log.debug("too many headers bytes=%d", self._head)
         if self.transport is not None and self._current_request is None:  # else an answer is being sent
-            self.transport.write(_REFUSED)
+            self.transport.write(_REJECTED)
         self.force_close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -189,7 +189,7 @@ class HttpConnection(web.RequestHandler):
         what = _described(exc)
         log.debug("not a request: %s", what)
         error = ApiError(what, code=status, reason=_REASONS.get(status, "BadRequest"))
-        response = web.Response(status=status, body=refusal(error).body, headers={"Content-Type": JSON})
+        response = web.Response(status=status, body=error_response(error).body, headers={"Content-Type": JSON})
         response.force_close()
         return response
 

@@ -21,7 +21,7 @@ from tonnage_box.apiserver.access.access import ApiAccess
 from tonnage_box.apiserver.request.errors import as_api_error
 from tonnage_box.apiserver.request.negotiate import MAX_BODY, check_size
 from tonnage_box.apiserver.rest.handler import Handler, Stream
-from tonnage_box.apiserver.rest.output import refusal
+from tonnage_box.apiserver.rest.output import error_response
 from tonnage_box.apiserver.rest.remote_command import Upgrade
 from tonnage_box.apiserver.server.auth import Credentials
 from tonnage_box.apiserver.server.connection import HttpConnection, Server, Tls
@@ -74,7 +74,7 @@ class HttpsServer:
         self.bodies = Transfers(BODIES_BYTES, "bodies", "are being received: try again")
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port. Raises OSError."""
+        """Listen; returns the port. Raises: OSError."""
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
         for family, _, _, _, address in dict.fromkeys(found):
             listening = socket.create_server((address[0], port), family=family, backlog=_BACKLOG)
@@ -129,18 +129,18 @@ class HttpsServer:
             request.protocol.begun()
         user = await self._access.authenticator.header_user(request.headers.get("Authorization", ""))
         if user is None:
-            return _http(refusal(_UNAUTHORIZED), close=True)
+            return _http(error_response(_UNAUTHORIZED), close=True)
         if isinstance(request.protocol, HttpConnection):
             request.protocol.authenticated()
         try:
             user = self._access.impersonated(user, request.headers)
             asked = _head(request)
             if request.body_exists:
-                if (refused := await self._handler.refused(asked, user)) is not None:
-                    return _http(refused, close=True)
+                if (rejected := await self._handler.rejected(asked, user)) is not None:
+                    return _http(rejected, close=True)
                 asked = replace(asked, body=await self._body(request))
         except ApiError as error:
-            return _http(refusal(error), close=True)
+            return _http(error_response(error), close=True)
         answer = await self._handler.handle(asked, user)
         if isinstance(answer, Response):
             return await self._send(request, answer)
@@ -153,7 +153,7 @@ class HttpsServer:
         return await _stream(request, answer)
 
     async def _body(self, request: web.BaseRequest) -> bytes:
-        """The body of a request. Raises an ApiError (too large, cut short, too slow, too many at once)."""
+        """The body of a request. Raises: an ApiError (too large, cut short, too slow, too many at once)."""
         check_size(request.content_length or 0)
         size = MAX_BODY if request.content_length is None else request.content_length
         receiving = self.bodies.begin(size, request.transport) if size > _SMALL else None
@@ -175,7 +175,7 @@ class HttpsServer:
         try:
             sending = self.answers.begin(len(answer.body), request.transport)
         except ApiError as error:
-            return _http(refusal(error))
+            return _http(error_response(error))
         response = web.StreamResponse(status=answer.status, headers=answer.headers)
         response.content_length = len(answer.body)
         try:
@@ -233,7 +233,7 @@ def _request_factory() -> Any:
 
 
 async def _received(request: web.BaseRequest, receiving: Transfer | None) -> bytes:
-    """The body, part by part. Raises a 413, and what aiohttp raises."""
+    """The body, part by part. Raises: a 413, and what aiohttp raises."""
     body = bytearray()
     while part := await request.content.readany():
         body += part
@@ -273,7 +273,7 @@ async def _stream(request: web.BaseRequest, stream: Stream) -> web.StreamRespons
         if first.done() and (error := first.exception()) is not None:
             if not isinstance(error, Exception):
                 raise error
-            return _http(refusal(as_api_error(error)))
+            return _http(error_response(as_api_error(error)))
         response = web.StreamResponse(headers={"Content-Type": stream.content_type})
         response.enable_chunked_encoding()
         await response.prepare(request)

@@ -106,7 +106,10 @@ class ApiServer:
         self._https: HttpsServer | None = None
 
     async def start(self) -> None:
-        """Load the store and make what every cluster has: namespaces and priorities. Raises what Store.start raises."""
+        """Load the store and make what every cluster has: namespaces and priorities.
+
+        Raises: what Store.start raises.
+        """
         await self.store.start()
         self._quota.start()
         self._events.start()
@@ -128,7 +131,7 @@ class ApiServer:
     async def listen(self, host: str = "127.0.0.1", port: int = 0, *, expose: bool = False) -> str:
         """Serve HTTPS and return the URL.
 
-        Raises InvalidError (not loopback, unless exposed on purpose), BusyError (port).
+        Raises: InvalidError (not loopback, unless exposed on purpose), BusyError (port).
         """
         if self.credentials is None:
             raise InvalidError("an API server without credentials serves this process only")
@@ -155,7 +158,7 @@ class ApiServer:
         return InProcess(self._handler, self.hub, ApiUser(user, ADMIN.groups) if isinstance(user, str) else user)
 
     def cluster_id(self) -> str:
-        """uid of the namespace kube-system. Raises UnavailableError before start()."""
+        """uid of the namespace kube-system. Raises: UnavailableError before start()."""
         record = self.store.get(ObjectKey(kinds.NAMESPACES.plural, "", "kube-system"))
         if record is None:
             raise UnavailableError("the API server has not been started")

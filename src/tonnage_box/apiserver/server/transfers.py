@@ -27,7 +27,7 @@ class Transfers:
     """All answers, or all bodies. total: bytes of those that have begun and not ended."""
 
     def __init__(self, limit: int, what: str, remedy: str) -> None:
-        """limit: bytes of all together; one alone may be larger. what, remedy: words of the refusal."""
+        """limit: bytes of all together; one alone may be larger. what, remedy: words of the rejection."""
         self.limit = limit
         self.total = 0
         self._what, self._remedy = what, remedy
@@ -36,7 +36,7 @@ class Transfers:
     def begin(self, size: int, transport: asyncio.Transport | None) -> Transfer:
         """Count one until end(). Clients that are too slow give way to it, the slowest first.
 
-        Raises ApiError (429).
+        Raises: ApiError (429).
         """
         now = asyncio.get_running_loop().time()
         slow = sorted((t for t in self._running if _lag(t, now) > SLOW_SECONDS), key=lambda t: -_lag(t, now))

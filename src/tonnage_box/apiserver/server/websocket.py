@@ -26,7 +26,7 @@ from tonnage.kubernetes.api.remote_command import (
     StreamOptions,
 )
 from tonnage_box.apiserver.request.errors import as_api_error, bad_request, status
-from tonnage_box.apiserver.rest.output import encode, refusal
+from tonnage_box.apiserver.rest.output import encode, error_response
 from tonnage_box.apiserver.rest.remote_command import Upgrade
 
 log = logging.getLogger(__name__)
@@ -94,14 +94,14 @@ async def serve(request: web.BaseRequest, upgrade: Upgrade) -> web.StreamRespons
     offered = request.headers.get("Sec-WebSocket-Protocol", "")
     names = [name.strip() for name in offered.split(",")]
     if not {_V4, _V5} & set(names):
-        return _refuse(bad_request(f"subprotocol {offered[:80]!r}: this server speaks {_V5} and {_V4}"))
+        return _reject(bad_request(f"subprotocol {offered[:80]!r}: this server speaks {_V5} and {_V4}"))
     socket = WebSocketResponse(
         timeout=_CLOSE_SECONDS, protocols=(_V5, _V4), compress=False, max_msg_size=MAX_MESSAGE + 2, decode_text=True
     )
     try:
         await socket.prepare(request)
     except web.HTTPException as failure:
-        return _refuse(bad_request(failure.text or "the WebSocket handshake is malformed"))
+        return _reject(bad_request(failure.text or "the WebSocket handshake is malformed"))
     try:
         ended = await _run(socket, upgrade)
         if not socket.closed:
@@ -113,7 +113,7 @@ async def serve(request: web.BaseRequest, upgrade: Upgrade) -> web.StreamRespons
 
 
 async def _run(socket: WebSocketResponse, upgrade: Upgrade) -> bytes:
-    """Serve the session; the Status that ends it. Raises ConnectionError."""
+    """Serve the session; the Status that ends it. Raises: ConnectionError."""
     try:
         async with asyncio.timeout(IDLE_SECONDS) as idle:
             connection = ChannelConnection(socket, upgrade.options, idle)
@@ -157,8 +157,8 @@ def exit_status(code: int) -> dict[str, Any]:
     }
 
 
-def _refuse(error: ApiError) -> web.Response:
-    answer = refusal(error)
+def _reject(error: ApiError) -> web.Response:
+    answer = error_response(error)
     response = web.Response(status=answer.status, body=answer.body, headers=answer.headers)
     response.force_close()
     return response

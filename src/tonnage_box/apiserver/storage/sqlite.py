@@ -53,7 +53,7 @@ _SLIGHTLY, _MUCH = 1 << 10, 16 << 10
 """Bytes by which an update makes an object larger: a deletion's timestamp or a condition, a whole status."""
 _EVENTS = "events"
 _NEEDED = frozenset({_EVENTS, "coordination.k8s.io/leases"})
-"""Collections whose new objects a full disk must not refuse."""
+"""Collections whose new objects a full disk must not reject."""
 _BATCH = 128
 _BATCH_BYTES = 1 << 20
 """The first write beyond it is a batch's last: what follows a write in the event loop takes time for each byte."""
@@ -124,7 +124,7 @@ class SqliteStore(Store):
     async def start(self) -> None:
         """See Store.
 
-        Raises BusyError (another process has it), PreconditionError (not ours), UnavailableError (damaged).
+        Raises: BusyError (another process has it), PreconditionError (not ours), UnavailableError (damaged).
         Idempotent. A start that raises leaves the database and its log as they were.
         """
         if self._file is not None:
@@ -266,7 +266,7 @@ class _File:
     def _examined(self) -> _Loaded:
         """Rows and revision of a file that is whole. Raises _DamagedError, PreconditionError."""
         if self._path.is_symlink():
-            return [], 0  # opening refuses it
+            return [], 0  # opening rejects it
         try:
             if self._path.exists() and self._path.stat().st_size:
                 return self._read()
@@ -338,7 +338,7 @@ class _File:
         return _DamagedError(f"the database {self._path} is damaged ({why}): {_REMEDY}")
 
     def _set_aside(self, damage: _DamagedError) -> None:
-        """Rename the database, then its log: a kill between leaves a log without database, which is refused too."""
+        """Rename the database, then its log: a kill between leaves a log without database, which is rejected too."""
         number = 1
         while any(self._beside(f".damaged-{number}{suffix}").exists() for suffix in _FILES):
             number += 1
@@ -446,7 +446,7 @@ class _File:
     def write(self, rows: Sequence[_Row], needs: Sequence[_Need]) -> list[BaseException | None]:
         """Make rows durable: all together or, where space is short, each by itself. Returns an error for each, or None.
 
-        Raises what is no lack of space; then none is written.
+        Raises: what is no lack of space; then none is written.
         """
         self._refill()
         errors: list[BaseException | None] = [None] * len(rows)

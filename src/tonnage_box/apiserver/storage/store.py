@@ -121,7 +121,7 @@ class History:
             self._bytes -= len(gone.record.data)
 
     def since(self, revision: int) -> list[StoreEvent]:
-        """Changes newer than revision. Raises ApiGoneError."""
+        """Changes newer than revision. Raises: ApiGoneError."""
         if revision < self.floor:
             raise ApiGoneError(f"too old resource version: {revision} ({self.floor + 1})")
         found = []
@@ -181,7 +181,7 @@ class Store:
         return max(history.last, self._floor) if history else self._floor
 
     def since(self, collection: str, revision: int) -> list[StoreEvent]:
-        """Changes newer than revision, oldest first. Raises ApiGoneError when some of them are compacted."""
+        """Changes newer than revision, oldest first. Raises: ApiGoneError when some of them are compacted."""
         return self._histories[collection].since(revision)
 
     def listen(self, listener: Listener) -> None:
@@ -189,7 +189,7 @@ class Store:
         self._listeners.append(listener)
 
     async def start(self) -> None:
-        """Load what is there. Raises BusyError, PreconditionError, UnavailableError."""
+        """Load what is there. Raises: BusyError, PreconditionError, UnavailableError."""
 
     async def stop(self) -> None:
         """Finish running writes and release all resources. Idempotent."""
@@ -197,13 +197,13 @@ class Store:
     async def put(self, key: ObjectKey, obj: Obj, expected: int) -> StoredObject:
         """Create (expected 0) or replace obj, which is at revision expected; sets its metadata.resourceVersion.
 
-        Returns when the write is durable. Raises StaleError, and ExhaustedError or UnavailableError (more than
+        Returns when the write is durable. Raises: StaleError, and ExhaustedError or UnavailableError (more than
         STORE_BYTES; disk full, read-only, broken); then nothing has been changed and the write may be repeated.
         """
         return await self._write(key, obj, expected, removed=False)
 
     async def remove(self, key: ObjectKey, last: Obj, expected: int) -> StoredObject:
-        """Delete the object at revision expected; last is the state that watchers are shown. Raises as put."""
+        """Delete the object at revision expected; last is the state that watchers are shown. Raises: as put."""
         return await self._write(key, last, expected, removed=True)
 
     async def _write(self, key: ObjectKey, obj: Obj, expected: int, *, removed: bool) -> StoredObject:
@@ -219,7 +219,7 @@ class Store:
             raise StaleError(f"{'/'.join(filter(None, key))} has changed meanwhile")
 
     def _check_space(self, record: StoredObject, obj: Obj, *, removed: bool) -> None:
-        """Raises ExhaustedError for a write that would make the store too large. All that deletes passes."""
+        """Raises: ExhaustedError for a write that would make the store too large. All that deletes passes."""
         before = self.get(record.key)
         growth = _weight(record) - _weight(before)
         if removed or growth <= 0 or self.size + growth <= STORE_BYTES:

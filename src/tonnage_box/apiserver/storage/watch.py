@@ -375,7 +375,7 @@ class Hub:
         metrics.API_WATCHERS.set(len(self._watchers))
 
     def close_all(self) -> None:
-        """End all watches and refuse new ones (the server stops)."""
+        """End all watches and reject new ones (the server stops)."""
         self._stopped = True
         for watcher in list(self._watchers):
             watcher.close()

@@ -133,7 +133,7 @@ def _new_style(faults: Faults, new: Obj, about: Obj, controller: str) -> None:
 
 @kind_rules()
 def resource_quota(faults: Faults, new: Obj, old: Obj | None) -> None:
-    """ResourceQuota. Scopes but one are refused: a quota that were not enforced would be worse than none."""
+    """ResourceQuota. Scopes but one are rejected: a quota that were not enforced would be worse than none."""
     spec = new.get("spec") or {}
     if faults.too_many("spec.hard", len(spec.get("hard") or ()), _MAX_HARD):
         return

@@ -20,7 +20,7 @@ _POLICIES = ("Allow", "Forbid", "Replace")
 
 @kind_rules(whole=True)
 def validate(faults: Faults, new: Obj, old: Obj | None) -> None:
-    """Job. What this server does not do (failure and success policies, limits by index) is refused by name."""
+    """Job. What this server does not do (failure and success policies, limits by index) is rejected by name."""
     _job_spec(faults, new.setdefault("spec", {}))
     if old is not None:
         _update(faults, new["spec"], old)

@@ -30,7 +30,7 @@ def data_of(template: Template) -> dict[str, Any]:
 def template_of(revision: ControllerRevision) -> Template:
     """The template that a revision holds.
 
-    Raises InvalidError for data that is none: any object may be written there.
+    Raises: InvalidError for data that is none: any object may be written there.
     """
     try:
         template = revision.data["spec"]["template"]
@@ -74,7 +74,7 @@ class RevisionHistory:
     async def ensure(self, owner: RevisionOwner) -> tuple[ControllerRevision, int | None]:
         """The revision of the owner's template, made or brought to the front, and how many collisions it has had.
 
-        Raises ApiError.
+        Raises: ApiError.
         """
         data, known, collisions = data_of(owner.spec.template), self.of(owner), owner.status.collision_count
         number = next_number(known)

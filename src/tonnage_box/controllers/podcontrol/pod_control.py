@@ -40,7 +40,7 @@ class PodControl:
         self.claim, self.owned = adopter.claim, self.pods.owned
 
     async def create(self, owner: KubeObject, body: dict[str, Any]) -> Pod:
-        """Create one pod and emit an Event. Raises ApiError; an AlreadyExistsError emits no Event."""
+        """Create one pod and emit an Event. Raises: ApiError; an AlreadyExistsError emits no Event."""
         about = refer(self._kind, owner)
         try:
             pod = self.pods.wrote(await self._client.create(PODS, body, owner.metadata.namespace))
@@ -56,7 +56,7 @@ class PodControl:
         return await slow_start(bodies[:BURST], lambda body: self.create(owner, body))
 
     async def delete(self, owner: KubeObject, pod: Pod) -> None:
-        """Delete one pod and emit an Event. A deleted pod is ignored. Raises ApiError."""
+        """Delete one pod and emit an Event. A deleted pod is ignored. Raises: ApiError."""
         if pod.metadata.deleting:
             return
         about, meta = refer(self._kind, owner), pod.metadata
@@ -100,7 +100,7 @@ async def slow_start(
 
 
 def in_dying_namespace(failure: TonnageError) -> bool:
-    """Whether the API server refused the write because the namespace is being deleted; no Event is needed then."""
+    """Whether the API server rejected the write because the namespace is being deleted; no Event is needed then."""
     if not isinstance(failure, ApiError) or failure.code != _FORBIDDEN:
         return False
     return any(cause.reason == "NamespaceTerminating" for cause in failure.causes)

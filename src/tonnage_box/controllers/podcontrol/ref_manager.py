@@ -46,7 +46,7 @@ class Adopter(Generic[T]):
         """The objects that belong to owner, after those that match are adopted and others released.
 
         An owner that is being deleted changes nothing, and objects that are being deleted are not written.
-        Raises ApiError, InvalidError.
+        Raises: ApiError, InvalidError.
         """
         meta, fits = owner.metadata, compiled(selector).matches
         mine: list[T] = []
@@ -121,7 +121,7 @@ def owner_keys(kind: Kind[T], owners: Cache[T], selector: Callable[[T], LabelSel
 
 
 def compiled(selector: LabelSelector) -> Selector:
-    """The selector; an empty one would take everything, so it takes nothing. Raises InvalidError."""
+    """The selector; an empty one would take everything, so it takes nothing. Raises: InvalidError."""
     if not selector.match_labels and not selector.match_expressions:
         raise InvalidError("an empty selector selects nothing here: name labels")
     return from_label_selector(selector)

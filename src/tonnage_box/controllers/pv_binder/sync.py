@@ -105,7 +105,7 @@ class BinderView:
     async def bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> float | None:
         """Bind claim and PV unless they are bound; returns the seconds until the next step.
 
-        Raises ApiError, UnavailableError.
+        Raises: ApiError, UnavailableError.
         """
         if is_complete(claim, volume):
             self.settled(claim, volume)
@@ -155,7 +155,7 @@ class ClaimSync:
         self._view = view
 
     async def sync(self, claim: PersistentVolumeClaim) -> float | None:
-        """Reconcile the claim by one step; returns the seconds until the next. Raises ApiError, UnavailableError."""
+        """Reconcile the claim by one step; returns the seconds until the next. Raises: ApiError, UnavailableError."""
         if names.BIND_COMPLETED in claim.metadata.annotations:
             return await self._bound(claim)
         if claim.metadata.deleting:
@@ -320,7 +320,7 @@ class VolumeSync:
         self._view = view
 
     async def sync(self, volume: PersistentVolume) -> float | None:
-        """Reconcile the PV by one step; returns the seconds until the next. Raises ApiError, UnavailableError."""
+        """Reconcile the PV by one step; returns the seconds until the next. Raises: ApiError, UnavailableError."""
         ref = volume.spec.claim_ref
         if ref is None or not ref.uid:
             return None if volume.metadata.deleting else await self._phase(volume, "Available")

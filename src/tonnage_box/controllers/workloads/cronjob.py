@@ -43,7 +43,7 @@ class CronJobPlan:
 
 
 def plan(cron_job: CronJob, jobs: Sequence[Job], now: float) -> CronJobPlan:
-    """Plan for the present time. Of several missed times only the last counts. Raises InvalidError."""
+    """Plan for the present time. Of several missed times only the last counts. Raises: InvalidError."""
     spec, moment = cron_job.spec, datetime.fromtimestamp(now, UTC)
     if spec.suspend:
         return CronJobPlan()
@@ -110,7 +110,7 @@ class CronJobController(Reconciler[str]):
         self.watch(jobs, owner_keys(CRON_JOBS, crons.cache, None))
 
     async def reconcile(self, key: str) -> float | None:
-        """Create the due Job, delete old ones, write the status. Idempotent. Raises TonnageError."""
+        """Create the due Job, delete old ones, write the status. Idempotent. Raises: TonnageError."""
         cron_job = self._crons.get(key)
         if cron_job is None or cron_job.metadata.deleting:
             return None

@@ -226,7 +226,7 @@ class DaemonSetController(Reconciler[str]):
         self.watch(nodes, self._node_changed)
 
     async def reconcile(self, key: str) -> float | None:
-        """Do the next step, then write the status. Idempotent. Raises TonnageError."""
+        """Do the next step, then write the status. Idempotent. Raises: TonnageError."""
         daemon = self._sets.get(key)
         if daemon is None:
             return None

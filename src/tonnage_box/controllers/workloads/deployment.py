@@ -61,7 +61,7 @@ class DeploymentController(Reconciler[str]):
         self.watch(pods, self._pod_gone)
 
     async def reconcile(self, key: str) -> float | None:
-        """Do the next step of a Deployment, then write its status. Idempotent. Raises TonnageError."""
+        """Do the next step of a Deployment, then write its status. Idempotent. Raises: TonnageError."""
         deployment = self._deployments.get(key)
         if deployment is None:
             return None
@@ -136,7 +136,7 @@ class DeploymentController(Reconciler[str]):
             return await self._collided(deployment, name)
         except ApiError as failure:
             if not in_dying_namespace(failure):
-                await self._refused(deployment, name, failure)
+                await self._rejected(deployment, name, failure)
             raise
         if replicas:
             self._emit_scaled(deployment, name, 0, replicas)
@@ -156,7 +156,7 @@ class DeploymentController(Reconciler[str]):
             f"replica set {name} of Deployment {deployment.key} is another one: a new name is next"
         )
 
-    async def _refused(self, deployment: Deployment, name: str, failure: ApiError) -> None:
+    async def _rejected(self, deployment: Deployment, name: str, failure: ApiError) -> None:
         words = f'Failed to create new replica set "{name}": {failure}'
         self._events.warning(refer(DEPLOYMENTS, deployment), "ReplicaSetCreateError", words)
         if plans.watched(deployment):

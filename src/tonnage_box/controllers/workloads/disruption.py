@@ -34,7 +34,7 @@ FORGOTTEN = 120.0
 """Seconds after which an evicted pod that does not go counts as there again."""
 _SCALED: tuple[Kind[Any], ...] = (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS)
 Wanted = Callable[[Sequence[Pod]], int]
-"""How many pods the owners of pods want together. Raises InvalidError."""
+"""How many pods the owners of pods want together. Raises: InvalidError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class BudgetCount:
 def count(budget: PodDisruptionBudget, pods: Sequence[Pod], wanted: Wanted, now: float) -> BudgetCount:
     """Count a budget's pods. now: seconds since the epoch.
 
-    Raises InvalidError when the number of desired pods is unknown.
+    Raises: InvalidError when the number of desired pods is unknown.
     """
     spec = budget.spec
     if spec.max_unavailable is not None:
@@ -130,7 +130,7 @@ class DisruptionController(Reconciler[str]):
         return [b.key for b in self._budgets if b.metadata.namespace == namespace]
 
     async def reconcile(self, key: str) -> float | None:
-        """Count, and write changes. Idempotent. Raises TonnageError."""
+        """Count, and write changes. Idempotent. Raises: TonnageError."""
         budget, now = self._budgets.get(key), self._clock.time()
         if budget is None or budget.metadata.deleting:
             return None
@@ -151,7 +151,7 @@ class DisruptionController(Reconciler[str]):
         return max(0.0, min(ends) - now) if ends else None
 
     def _wanted(self, pods: Sequence[Pod]) -> int:
-        """Replicas of the pods' workloads. Pods without one do not count. Raises InvalidError."""
+        """Replicas of the pods' workloads. Pods without one do not count. Raises: InvalidError."""
         workloads = [workload for pod in pods if (workload := self._workload(pod)) is not None]
         return sum({one.metadata.uid: one.spec.replicas for one in workloads}.values())
 
@@ -159,7 +159,7 @@ class DisruptionController(Reconciler[str]):
         """The Deployment, ReplicaSet or StatefulSet that controls a pod, None for a pod that nothing controls.
 
         A Deployment's ReplicaSet is the only owner that is looked through, as in Kubernetes: owners may form a cycle.
-        Raises InvalidError for an owner without a number of pods.
+        Raises: InvalidError for an owner without a number of pods.
         """
         ref, namespace = controller_of(pod), pod.metadata.namespace
         if ref is None:
@@ -181,7 +181,7 @@ class DisruptionController(Reconciler[str]):
 def counted_by(budget: PodDisruptionBudget) -> Callable[[Pod], bool]:
     """Tell of pods whether the budget counts them; its selector is compiled once, as it may be long.
 
-    An empty selector counts all pods of its namespace, none counts nothing. Raises InvalidError.
+    An empty selector counts all pods of its namespace, none counts nothing. Raises: InvalidError.
     """
     namespace = budget.metadata.namespace
     if budget.spec.selector is None:

@@ -345,7 +345,7 @@ class JobController(Reconciler[str]):
         self.watch(pods, self._concerned, deferred=True)
 
     async def reconcile(self, key: str) -> float | None:
-        """Count, plan, write the status, then create and delete pods. Idempotent. Raises TonnageError."""
+        """Count, plan, write the status, then create and delete pods. Idempotent. Raises: TonnageError."""
         job = self._jobs.get(key)
         if job is None or job.metadata.deleting:
             await self._release_all(key)

@@ -93,7 +93,7 @@ class ReplicaSetController(Reconciler[str]):
         self.watch(pods, owner_keys(REPLICA_SETS, self._sets, lambda s: s.spec.selector))
 
     async def reconcile(self, key: str) -> float | None:
-        """Create missing or delete surplus pods, then write the status. Idempotent. Raises TonnageError."""
+        """Create missing or delete surplus pods, then write the status. Idempotent. Raises: TonnageError."""
         replica_set = self._sets.get(key)
         if replica_set is None:
             return None

@@ -283,7 +283,7 @@ class Claims:
     async def ensure(self, stateful: StatefulSet, pod_name: str) -> None:
         """Make the claims that a pod lacks, before it is made.
 
-        Raises PreconditionError (a claim is still being deleted; that causes the next reconcile) and ApiError.
+        Raises: PreconditionError (a claim is still being deleted; that causes the next reconcile) and ApiError.
         """
         for claim in await self._make(stateful, pod_name):
             if is_stale(claim, pod_name):
@@ -292,7 +292,7 @@ class Claims:
     async def complete(self, stateful: StatefulSet, pod: Pod) -> None:
         """Make the claims that a pending pod has lost.
 
-        Raises PreconditionError (a claim is still being deleted; that causes the next reconcile) and ApiError.
+        Raises: PreconditionError (a claim is still being deleted; that causes the next reconcile) and ApiError.
         """
         for claim in await self._make(stateful, pod.metadata.name):
             if claim.metadata.deleting:
@@ -320,7 +320,7 @@ class Claims:
         self._events.normal(about, "SuccessfulCreate", f"Created claim: {name}")
 
     async def set_owners(self, stateful: StatefulSet, pod: Pod, *, wanted: bool) -> None:
-        """Set owners of a pod's claims by the retention policy. Idempotent. Raises ApiError."""
+        """Set owners of a pod's claims by the retention policy. Idempotent. Raises: ApiError."""
         for name in claim_names(stateful, pod.metadata.name).values():
             claim = self._claims.get(f"{stateful.metadata.namespace}/{name}")
             if claim is None or claim.metadata.deleting:
@@ -351,7 +351,7 @@ class StatefulSetController(Reconciler[str]):
         self.watch(informers.of(CLAIMS), self._claim_gone)
 
     async def reconcile(self, key: str) -> float | None:
-        """Do the next step, then write the status. Idempotent. Raises TonnageError."""
+        """Do the next step, then write the status. Idempotent. Raises: TonnageError."""
         stateful = self._sets.get(key)
         if stateful is None:
             return None

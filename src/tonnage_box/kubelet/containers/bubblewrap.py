@@ -230,7 +230,7 @@ class BubblewrapRuntime:
         self._processes.clear()
 
     def mounts(self, spec: ContainerSpec, *, in_image: bool = False) -> list[Bind]:
-        """Volume mounts of the container. Makes the bind mounts of subPaths. Raises InvalidError, UnsupportedError."""
+        """Volume mounts of the container. Makes the bind mounts of subPaths. Raises: InvalidError, UnsupportedError."""
         binds = []
         for index, mount in enumerate(spec.container.volume_mounts):
             binds.append(self._mount(spec, mount, index, in_image=in_image))
@@ -269,7 +269,7 @@ class _Command(NamedTuple):
     in_image: bool = False
 
     def starter(self, gate: int, *, terminal: bool, capabilities: int) -> bytes:
-        """The program that bwrap runs, which becomes the user and then the command. Raises as program.build."""
+        """The program that bwrap runs, which becomes the user and then the command. Raises: as program.build."""
         who, path = self.who, self.variables["PATH"]
         plan = StartPlan(who.uid, who.gid, who.groups, self.argv, path, capabilities, self.working_dir, terminal, gate)
         return program.build(plan)
@@ -297,7 +297,7 @@ class _Plan:
     def execute(self, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
         """Start the container; its process and a pidfd of it.
 
-        Raises InvalidError, UnsupportedError, HostError, OSError.
+        Raises: InvalidError, UnsupportedError, HostError, OSError.
         """
         _admit(self._spec.pod, self._spec.container)
         self._runtime.make_group(self._spec.pod.metadata.uid)
@@ -352,7 +352,10 @@ class _Plan:
         return _Command(binds, options, argv, who, variables, working_dir, in_image=True)
 
     def arguments(self) -> _Command:
-        """How a container starts that uses the machine's programs. Raises InvalidError, UnsupportedError, HostError."""
+        """How a container starts that uses the machine's programs.
+
+        Raises: InvalidError, UnsupportedError, HostError.
+        """
         spec, pod, container = self._spec, self._spec.pod, self._spec.container
         who = rootfs.user(pod.spec.security_context, container.security_context)
         variables = self._variables(who)
@@ -369,7 +372,7 @@ class _Plan:
         return network_files.files(self._spec.pod, rootfs.machines_resolv_conf())
 
     def _termination(self, *, in_image: bool = False) -> list[Bind]:
-        """Where the container writes its termination message. Raises InvalidError."""
+        """Where the container writes its termination message. Raises: InvalidError."""
         path = self._spec.container.termination_message_path or termination.DEFAULT_PATH
         target = rootfs.target(path, "terminationMessagePath", in_image=in_image)
         return [Bind(termination.path(self._folder), target)]
@@ -422,7 +425,7 @@ class _Plan:
         return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump, stdin=stdio.stdin), pidfd
 
     def _started(self, command: _Command, streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
-        """bwrap, with a command that runs in its whole root. Raises InvalidError, HostError, OSError."""
+        """bwrap, with a command that runs in its whole root. Raises: InvalidError, HostError, OSError."""
         status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with closing(status), Gate() as gate, root_mounts.detached(command.binds) as detached:
             tty = self._spec.container.tty
@@ -448,7 +451,7 @@ class _Plan:
         return child
 
     def _complete(self, command: _Command, bwrap: int, detached: Sequence[DetachedBind]) -> None:
-        """Mount the volumes in the root that bwrap has made. Raises InvalidError, HostError, OSError."""
+        """Mount the volumes in the root that bwrap has made. Raises: InvalidError, HostError, OSError."""
         first = first_process(self._folder, bwrap)
         if first is None:
             raise HostError(f"container {self._spec.container.name}: it has ended before its volumes were mounted")
@@ -463,7 +466,7 @@ class _Plan:
 
 
 def _admit(pod: Pod, container: Container) -> None:
-    """Reject by name what the container asks for and the box cannot do. Raises UnsupportedError, HostError."""
+    """Reject by name what the container asks for and the box cannot do. Raises: UnsupportedError, HostError."""
     found = pod_fields.rejection(to_builtins(pod.spec), to_builtins(container))
     if found is not None:
         raise HostError(found.text) if found.by_runtime else UnsupportedError(found.text)
@@ -490,7 +493,10 @@ def _pump(folder: str, path: str, *, terminal: int = -1) -> LogPump:
 
 
 def _check(variables: Mapping[str, str], argv: Sequence[str]) -> None:
-    """Name the variable or argument that cannot be given to a program, before anything is made. Raises InvalidError."""
+    """Name the variable or argument that cannot be given to a program, before anything is made.
+
+    Raises: InvalidError.
+    """
     for key, value in variables.items():
         encode(key, f"name of variable {key!r}")
         encode(value, f"value of variable {key}")

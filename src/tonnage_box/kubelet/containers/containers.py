@@ -322,16 +322,16 @@ class Containers:
         try:
             environment = await self.environment(self.pod, run.container)
         except TonnageError as failure:
-            self._refuse(run, CONFIG_ERROR, failure)
+            self._reject(run, CONFIG_ERROR, failure)
             return
         spec = ContainerSpec(self.pod, run.container, attempt, volumes, environment)
         try:
             process = await self.runtime.start(spec, self.exited)
         except ImageMissingError as failure:
-            self._refuse_image(run, failure)
+            self._reject_image(run, failure)
             return
         except TonnageError as failure:
-            self._refuse(run, CREATE_ERROR if isinstance(failure, HostError) else CONFIG_ERROR, failure)
+            self._reject(run, CREATE_ERROR if isinstance(failure, HostError) else CONFIG_ERROR, failure)
             return
         if not isinstance(run.process, LostProcess):
             run.previous = run.process or run.previous
@@ -405,12 +405,12 @@ class Containers:
                     text += ", will be restarted"
                 self._stop(run, self._grace if spec.grace is None else spec.grace, text)
 
-    def _refuse(self, run: Run, reason: str, failure: TonnageError) -> None:
+    def _reject(self, run: Run, reason: str, failure: TonnageError) -> None:
         run.waiting = reason, str(failure)
         self._count(run)
         self.emit("Warning", "Failed", f"Error: {failure}")
 
-    def _refuse_image(self, run: Run, failure: ImageMissingError) -> None:
+    def _reject_image(self, run: Run, failure: ImageMissingError) -> None:
         """An image that must be there is not (pkg/kubelet/images/image_manager.go)."""
         reason, text = failure.reason, str(failure)
         if reason == PULL_ERROR and run.waiting[0] in (PULL_ERROR, PULL_BACK_OFF):

@@ -32,13 +32,13 @@ class ContainerContext(msgspec.Struct, frozen=True):
 def of(
     who: User, variables: Mapping[str, str], *, working_dir: str, capabilities: int, unconfined: bool
 ) -> ContainerContext:
-    """The context of a container that runs as `who`. Raises InvalidError (a variable that cannot be encoded)."""
+    """The context of a container that runs as `who`. Raises: InvalidError (a variable that cannot be encoded)."""
     environment = {key: encode(value, f"value of variable {key}") for key, value in variables.items()}
     return ContainerContext(environment, working_dir, who.uid, who.gid, who.groups, capabilities, unconfined)
 
 
 def save(folder: str, context: ContainerContext) -> None:
-    """Store it in the container's folder. Raises OSError."""
+    """Store it in the container's folder. Raises: OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(f"{folder}/{_FILE}", flags, 0o600), "wb") as file:
         file.write(msgspec.json.encode(context))

@@ -34,7 +34,7 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 def image_arguments(container: Container, values: Mapping[str, str], image: RunConfig) -> list[str]:
     """The command line of a container of an image: command replaces Entrypoint and Cmd, args replace Cmd.
 
-    Raises HostError when there is none at all, as container runtimes do.
+    Raises: HostError when there is none at all, as container runtimes do.
     """
     command = [expand(text, values) for text in container.command] or list(image.entrypoint or ())
     args = [expand(text, values) for text in container.args]
@@ -49,7 +49,7 @@ def image_arguments(container: Container, values: Mapping[str, str], image: RunC
 
 
 def arguments(container: Container, values: Mapping[str, str]) -> list[str]:
-    """The whole command line. Raises InvalidError when there is no command: nothing is known of images.
+    """The whole command line. Raises: InvalidError when there is no command: nothing is known of images.
 
     Arguments alone are a command line if they begin with a program of this machine: so it is with images that
     have no Entrypoint, such as busybox and those of distributions.
@@ -88,7 +88,7 @@ class Environment:
     async def of(self, pod: Pod, container: Container) -> dict[str, str]:
         """All variables: where the API server is, envFrom, then env; later ones win.
 
-        Raises NotFoundError, InvalidError, UnsupportedError, ApiError.
+        Raises: NotFoundError, InvalidError, UnsupportedError, ApiError.
         """
         values = _server(self._sources.node.server)
         for source in container.env_from:

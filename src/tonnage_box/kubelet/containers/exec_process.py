@@ -46,7 +46,7 @@ class JoinRequest:
     tty: bool = False
 
     def plan(self) -> bytes:
-        """What the helper reads. Raises InvalidError, UnsupportedError, OSError."""
+        """What the helper reads. Raises: InvalidError, UnsupportedError, OSError."""
         root, context, machine = os.stat(self.root), self.context, os.uname().machine
         environment = {encode(key, "name of a variable"): value for key, value in context.environment.items()}
         if self.tty:
@@ -141,7 +141,7 @@ class CommandStarter:
     async def command(
         self, uid: str, container: ContainerProcess, argv: Sequence[str], *, stdin: bool = False, tty: bool = False
     ) -> AsyncIterator[ExecProcess]:
-        """A command that runs in a pod's container, killed at the end. Raises HostError, InvalidError, OSError."""
+        """A command that runs in a pod's container, killed at the end. Raises: HostError, InvalidError, OSError."""
         anchor = await _anchor(container)
         work = partial(self._start, uid, container.folder, anchor, argv, stdin=stdin, tty=tty)
         starting = asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -157,7 +157,7 @@ class CommandStarter:
             await process.close()
 
     def _start(self, uid: str, folder: str, anchor: int, argv: Sequence[str], *, stdin: bool, tty: bool) -> ExecProcess:
-        """Start a command; closes the anchor. Blocking. Raises HostError, InvalidError, UnsupportedError, OSError."""
+        """Start a command; closes the anchor. Blocking. Raises: HostError, InvalidError, UnsupportedError, OSError."""
         try:
             if (own := load(folder)) is None:
                 raise HostError(_NOT_RUNNING)
@@ -181,7 +181,7 @@ class CommandStarter:
 
 
 async def _anchor(container: ContainerProcess) -> int:
-    """A pidfd by which the container is joined, once its root is complete. Raises HostError."""
+    """A pidfd by which the container is joined, once its root is complete. Raises: HostError."""
     loop = asyncio.get_running_loop()
     late = loop.time() + _ROOT_SECONDS
     while (anchor := container.anchor()) is None:
@@ -194,7 +194,7 @@ async def _anchor(container: ContainerProcess) -> int:
 async def run(process: ExecProcess, *, timeout: float | None, limit: int) -> tuple[int, bytes]:
     """Wait for the end of a command: its exit code and the first `limit` bytes that it printed.
 
-    timeout: seconds. Raises TimeoutError.
+    timeout: seconds. Raises: TimeoutError.
     """
     output = _Output([process.stdout, process.stderr], limit)
     try:
@@ -239,7 +239,7 @@ class _Output:
 def start(request: JoinRequest) -> ExecProcess:
     """Start a command in a container. Blocking.
 
-    Raises HostError (with the runtime's words for the client), InvalidError, UnsupportedError, OSError.
+    Raises: HostError (with the runtime's words for the client), InvalidError, UnsupportedError, OSError.
     """
     plan = request.plan()
     with ExitStack() as theirs, ExitStack() as ours:
@@ -291,7 +291,7 @@ def _pipes(request: JoinRequest, theirs: ExitStack, ours: ExitStack) -> dict[str
 
 
 def _follow(control: socket.socket) -> ExecProcess:
-    """Read the helper's reports until the command runs or is not started. Raises HostError."""
+    """Read the helper's reports until the command runs or is not started. Raises: HostError."""
     control.settimeout(_START_SECONDS)
     process, terminal, why = ExecProcess(-1), -1, ""
     try:

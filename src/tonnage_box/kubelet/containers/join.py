@@ -156,7 +156,7 @@ def _filter_calls(program: bytes) -> None:
 
 
 def _execute(argv: list[bytes], environment: dict[bytes, bytes]) -> NoReturn:
-    """Run the command, found as Go's exec.LookPath does. Raises JoinError in its words."""
+    """Run the command, found as Go's exec.LookPath does. Raises: JoinError in its words."""
     name = argv[0]
     shown = name.decode(errors="replace")
     candidates = [name]

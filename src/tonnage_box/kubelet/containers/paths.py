@@ -21,7 +21,7 @@ IMAGE = "kubernetes.io~image"
 
 
 def component(text: str) -> str:
-    """text, if it is a single component of a path. Raises InvalidError."""
+    """text, if it is a single component of a path. Raises: InvalidError."""
     if not text or "/" in text or text in (".", "..") or len(encode(text, f"name {text[:60]!r}")) > 255:
         raise InvalidError(f"{text[:60]!r} cannot be the name of a file: it is empty, too long, '..' or contains '/'")
     return text

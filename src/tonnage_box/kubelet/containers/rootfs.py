@@ -77,7 +77,7 @@ class User:
         return self.home or ("/root" if self.uid == 0 else "/")
 
     def checked(self) -> User:
-        """The same, where all ids are ids: -1 and 4294967295 mean "no change" to the kernel. Raises InvalidError."""
+        """The same, where all ids are ids: -1 and 4294967295 mean "no change" to the kernel. Raises: InvalidError."""
         for number in (self.uid, self.gid, *self.groups):
             if not 0 <= number <= MAX_ID:
                 raise InvalidError(f"user or group {number}: must be between 0 and {MAX_ID}, inclusive")
@@ -99,7 +99,7 @@ class Bind:
 
 
 def user(pod: SecurityContext, container: SecurityContext) -> User:
-    """Whom both security contexts ask for; the container's word comes first. Raises InvalidError."""
+    """Whom both security contexts ask for; the container's word comes first. Raises: InvalidError."""
     uid = container.run_as_user if container.run_as_user is not None else pod.run_as_user
     gid = container.run_as_group if container.run_as_group is not None else pod.run_as_group
     nonroot = container.run_as_non_root if container.run_as_non_root is not None else pod.run_as_non_root
@@ -119,7 +119,9 @@ def taken(*, in_image: bool) -> tuple[str, ...]:
 
 
 def target(path: str, word: str = "mountPath", *, in_image: bool = False) -> str:
-    """A mountPath or devicePath (word) in normal form. Raises InvalidError for one that would cover what must be there.
+    """A mountPath or devicePath (word) in normal form.
+
+    Raises: InvalidError for one that would cover what must be there.
 
     in_image: as for taken().
     """
@@ -133,7 +135,7 @@ def target(path: str, word: str = "mountPath", *, in_image: bool = False) -> str
 
 
 def populate(root: str, who: User, network: Mapping[str, bytes]) -> None:
-    """Fill a fresh, empty folder with what a root needs. network: files of /etc. Raises OSError."""
+    """Fill a fresh, empty folder with what a root needs. network: files of /etc. Raises: OSError."""
     for folder in _FOLDERS:
         os.mkdir(f"{root}/{folder}", 0o755)
     os.chmod(f"{root}/root", 0o700)

@@ -135,14 +135,14 @@ class Runtime(Protocol):
         """
 
     async def start(self, spec: ContainerSpec, on_exit: OnExit) -> Process:
-        """Start a container. Raises UnsupportedError, InvalidError (what it asks for), HostError."""
+        """Start a container. Raises: UnsupportedError, InvalidError (what it asks for), HostError."""
 
     async def run(
         self, where: RunningContainer, argv: Sequence[str], *, timeout: float | None, limit: int
     ) -> tuple[int, bytes]:
         """Run a command in a running container: its exit code and the first `limit` bytes that it prints.
 
-        timeout: seconds after which it is killed. Raises TimeoutError, HostError (not running), InvalidError.
+        timeout: seconds after which it is killed. Raises: TimeoutError, HostError (not running), InvalidError.
         """
 
     async def adopt(self, uid: str, pod: Pod | None, on_exit: OnExit) -> list[FoundProcess]:

@@ -128,7 +128,7 @@ class _Filter:
 def program(machine: str, *, unconfined: bool = False) -> bytes:
     """The filter's program for a machine as os.uname() names it.
 
-    Raises UnsupportedError for one that we do not know.
+    Raises: UnsupportedError for one that we do not know.
     """
     known = _known(machine)
     made = _Filter()
@@ -160,7 +160,7 @@ def program(machine: str, *, unconfined: bool = False) -> bytes:
 
 
 def keyctl_number(machine: str) -> int:
-    """The number of keyctl(2). Raises UnsupportedError."""
+    """The number of keyctl(2). Raises: UnsupportedError."""
     return _known(machine).keyctl
 
 

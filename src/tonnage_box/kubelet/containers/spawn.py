@@ -41,7 +41,7 @@ def spawn(
     """Start `command` (bwrap and its first options) with more options, to run argv. Blocking.
 
     streams: its standard input, output and error. keep: descriptors that it inherits. group: the cgroup it shall be
-    in. Raises OSError, InvalidError (an option or argument cannot be encoded); then nothing runs. Signals are at their
+    in. Raises: OSError, InvalidError (an option or argument cannot be encoded); then nothing runs. Signals are at their
     defaults, and none is blocked.
 
     bwrap reads its options before it makes any process, the last of them from a pipe in which there are none: it waits
@@ -85,7 +85,7 @@ def spawn(
 
 
 def join(options: Sequence[str]) -> bytes:
-    """Options as bwrap's --args takes them: each ended by NUL. Raises InvalidError."""
+    """Options as bwrap's --args takes them: each ended by NUL. Raises: InvalidError."""
     return b"".join(encode(option, "an option of bwrap") + b"\0" for option in options)
 
 

@@ -20,7 +20,7 @@ class Stdio:
 
     @classmethod
     def open(cls, container: Container, uid: int, fifos: Sequence[str]) -> Stdio:
-        """Open what a container asks for. fifos: of its output and error. Raises OSError."""
+        """Open what a container asks for. fifos: of its output and error. Raises: OSError."""
         if container.tty:
             ours, terminal = os.openpty()
             os.fchown(terminal, uid, -1)

@@ -29,7 +29,7 @@ def path(folder: str) -> str:
 
 
 def make(folder: str) -> None:
-    """Make the file in a fresh folder. Raises OSError, HostError."""
+    """Make the file in a fresh folder. Raises: OSError, HostError."""
     place = f"{folder}/{_PLACE}"
     os.mkdir(place, 0o700)
     options = [f"size={SIZE}", "nr_inodes=2", "mode=700", "nosuid", "nodev", "noexec"]
@@ -40,7 +40,7 @@ def make(folder: str) -> None:
 
 
 def write(folder: str, message: str) -> None:
-    """Put a message there before the container starts, which replaces or extends it. Raises OSError."""
+    """Put a message there before the container starts, which replaces or extends it. Raises: OSError."""
     with open(path(folder), "w") as file:
         file.write(message)
 
@@ -59,7 +59,7 @@ def _read(file: str) -> bytes:
 
 
 def end(folder: str) -> None:
-    """Keep the message and unmount. Idempotent. Raises OSError, HostError, PreconditionError (in use)."""
+    """Keep the message and unmount. Idempotent. Raises: OSError, HostError, PreconditionError (in use)."""
     place = f"{folder}/{_PLACE}"
     if not mount.is_mount(place):
         return

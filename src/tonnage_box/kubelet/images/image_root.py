@@ -26,7 +26,7 @@ _FIXED = ("/proc", "/dev")
 
 
 def make(folder: str, store: ImageStore, image: str) -> ImageRecord:
-    """Mount the root of an image in a container's folder. Raises HostError, NotFoundError (removed meanwhile)."""
+    """Mount the root of an image in a container's folder. Raises: HostError, NotFoundError (removed meanwhile)."""
     for name in (ROOT, UPPER, WORK):
         os.mkdir(f"{folder}/{name}", 0o755)
     record = store.use(image, f"{folder}/{UPPER}")  # what the name means now: only that is protected
@@ -47,7 +47,7 @@ def make(folder: str, store: ImageStore, image: str) -> ImageRecord:
 def remove(folder: str) -> None:
     """Unmount the root and remove all that was written into it; also that of a container without an image. Idempotent.
 
-    Raises HostError, PreconditionError (in use).
+    Raises: HostError, PreconditionError (in use).
     """
     while mount.umount(f"{folder}/{ROOT}"):
         continue
@@ -58,7 +58,7 @@ def remove(folder: str) -> None:
 def prepare(folder: str, files: Mapping[str, bytes]) -> None:
     """Make what bwrap mounts on, and the files of /etc.
 
-    Raises InvalidError (the image has something else there), HostError.
+    Raises: InvalidError (the image has something else there), HostError.
     """
     with host_errors("the image's root cannot be prepared"), opened(f"{folder}/{ROOT}", _FOLDER) as root:
         for path in _FIXED:
@@ -82,7 +82,7 @@ def _write_etc(root: int, files: Mapping[str, bytes]) -> None:
 
 
 def read(folder: str, path: str, most: int) -> str:
-    """A file of the image, at most so many bytes; "" if there is none. Raises OSError."""
+    """A file of the image, at most so many bytes; "" if there is none. Raises: OSError."""
     absent = ignore_errno(errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
     with (
         absent,

@@ -52,7 +52,7 @@ def _is_id(text: str) -> bool:
 def user(pod: Pod, container: Container, image_user: str, accounts: Accounts) -> User:
     """User and groups of a container (CRI: runAsUser, then the image's User, then root).
 
-    Raises InvalidError in the words of the kubelet and of runc.
+    Raises: InvalidError in the words of the kubelet and of runc.
     """
     outer, inner = pod.spec.security_context, container.security_context
     wanted = inner.run_as_user if inner.run_as_user is not None else outer.run_as_user
@@ -78,7 +78,7 @@ def user(pod: Pod, container: Container, image_user: str, accounts: Accounts) ->
 
 
 def _verify_non_root(pod: Pod, container: Container, name: str) -> None:
-    """runAsNonRoot, as pkg/kubelet/kuberuntime/security_context_others.go checks it. Raises InvalidError."""
+    """runAsNonRoot, as pkg/kubelet/kuberuntime/security_context_others.go checks it. Raises: InvalidError."""
     outer, inner = pod.spec.security_context, container.security_context
     non_root = inner.run_as_non_root if inner.run_as_non_root is not None else outer.run_as_non_root
     wanted = inner.run_as_user if inner.run_as_user is not None else outer.run_as_user

@@ -37,7 +37,7 @@ class NodeImages:
     def find(self, container: Container) -> tuple[ImageStore, ImageRecord] | None:
         """The image of a container; None if it runs from the machine's /usr.
 
-        Raises ImageMissingError when images are required, InvalidError (a bad name, then too).
+        Raises: ImageMissingError when images are required, InvalidError (a bad name, then too).
         """
         name = container.image
         try:
@@ -67,7 +67,7 @@ class NodeImages:
     def mount(self, name: str, target: str) -> ImageRecord:
         """Mount the tree of an image read-only at target, an empty folder. Idempotent.
 
-        Raises NotFoundError, InvalidError, HostError.
+        Raises: NotFoundError, InvalidError, HostError.
         """
         found = self._search(name)
         if found is None:
@@ -86,7 +86,7 @@ class NodeImages:
         return record
 
     def unmount(self, target: str) -> None:
-        """Unmount what mount() has mounted. Idempotent. Raises HostError, PreconditionError (in use)."""
+        """Unmount what mount() has mounted. Idempotent. Raises: HostError, PreconditionError (in use)."""
         self.shared.unmount(target)
 
 

@@ -42,13 +42,13 @@ Measure = Callable[[str, int], int]
 
 
 def limit(container: Container) -> Quantity | None:
-    """A container's limit of ephemeral storage. Raises InvalidError."""
+    """A container's limit of ephemeral storage. Raises: InvalidError."""
     text = container.resources.limits.get(EPHEMERAL)
     return None if text is None else Quantity.parse(text)
 
 
 def is_limited(pod: Pod) -> bool:
-    """Whether there is anything to measure. Raises InvalidError."""
+    """Whether there is anything to measure. Raises: InvalidError."""
     return bool(_limited_volumes(pod)) or any(limit(container) is not None for container in pod.all_containers)
 
 
@@ -76,7 +76,7 @@ def _pod_limit(pod: Pod) -> Quantity | None:
 
 
 def excess(pod: Pod, paths: Paths, measure: Measure) -> str:
-    """The exceeded limit of a pod, in the kubelet's words; "" for none. Blocking. Raises OSError."""
+    """The exceeded limit of a pod, in the kubelet's words; "" for none. Blocking. Raises: OSError."""
     uid = pod.metadata.uid
     for name, size in _limited_volumes(pod):
         if measure(paths.volume(uid, EMPTY_DIR, name), size.value) > size.value:
@@ -114,14 +114,14 @@ class DiskSpace:
 
 
 def disk_space(root: str | os.PathLike[str]) -> DiskSpace:
-    """The space on the disk of a folder. Raises OSError."""
+    """The space on the disk of a folder. Raises: OSError."""
     found = os.statvfs(root)
     total = found.f_blocks * found.f_frsize
     return DiskSpace(found.f_bavail * found.f_frsize, total, min(total // _PRESSURE_PART, _PRESSURE_MOST))
 
 
 def pressure(root: str) -> tuple[int, int] | None:
-    """Bytes that should be available on the disk of a folder, and that are; None when enough are. Raises OSError."""
+    """Bytes that should be available on the disk of a folder, and that are; None when enough are. Raises: OSError."""
     space = disk_space(root)
     return (space.threshold, space.available) if space.available < space.threshold else None
 

@@ -26,7 +26,7 @@ fe00::2\tip6-allrouters
 
 
 def hostname(pod: Pod) -> str:
-    """What the pod's containers call themselves. Raises HostError (a full name that is too long)."""
+    """What the pod's containers call themselves. Raises: HostError (a full name that is too long)."""
     short, full = _short(pod), _full(pod)
     if not (full and pod.spec.set_hostname_as_fqdn):
         return short
@@ -52,7 +52,7 @@ def _full(pod: Pod) -> str:
 
 
 def files(pod: Pod, resolv_conf: str) -> dict[str, bytes]:
-    """Files of /etc that each container of a pod gets. resolv_conf: the machine's. Raises HostError, InvalidError."""
+    """Files of /etc that each container of a pod gets. resolv_conf: the machine's. Raises: HostError, InvalidError."""
     names = "\t".join(name for name in (_full(pod), _short(pod)) if name)
     texts = {
         "hostname": f"{hostname(pod)}\n",

@@ -212,7 +212,7 @@ class PodWorkers:
         return after
 
     async def _bring(self, record: PodRecord, pod: Pod) -> bool:
-        """Mount all volumes; False while they wait for others, which is not yet reported. Raises VolumesError."""
+        """Mount all volumes; False while they wait for others, which is not yet reported. Raises: VolumesError."""
         before = self._wakes
         try:
             record.volumes = await self._mount(record, pod)
@@ -251,11 +251,11 @@ class PodWorkers:
         """Whether the pod may begin, and go on: else it is Failed."""
         if record.failure is not None or containers.finishing:
             return
-        refused = None if any(run.started_once for run in containers.all) else self._refusal(pod)
-        if refused is not None:
-            self._emit(record, "Warning", refused.reason, refused.text)
-            text = f"{pod_fields.REJECTED}{refused.text}"
-            record.failure = statuses.PodFailure(refused.reason, text, is_rejected=True)
+        rejected = None if any(run.started_once for run in containers.all) else self._rejection(pod)
+        if rejected is not None:
+            self._emit(record, "Warning", rejected.reason, rejected.text)
+            text = f"{pod_fields.REJECTED}{rejected.text}"
+            record.failure = statuses.PodFailure(rejected.reason, text, is_rejected=True)
         elif (seconds := pod.spec.active_deadline_seconds) is not None:
             now = self._clock.time()
             began = time_of(record.started or pod.status.start_time)
@@ -266,12 +266,12 @@ class PodWorkers:
                 self._emit(record, "Normal", *_TOO_LONG)
                 record.failure = statuses.PodFailure(*_TOO_LONG)
 
-    def _refusal(self, pod: Pod) -> pod_fields.PodRejection | None:
+    def _rejection(self, pod: Pod) -> pod_fields.PodRejection | None:
         """Why the pod may not begin here: a kubelet asks again what the scheduler does, which nodeName passes by."""
         node = self._own_node()
         if node is not None and not Suitability(pod.spec).matches(node):
             return _WRONG_NODE
-        return None if self._runtime.name == "none" else pod_fields.refusal(to_builtins(pod.spec))
+        return None if self._runtime.name == "none" else pod_fields.pod_rejection(to_builtins(pod.spec))
 
     async def _fail(self, record: PodRecord, pod: Pod, containers: Containers) -> None:
         """End the containers, then mark the pod Failed; its object stays. Resumed after a restart of the kubelet."""

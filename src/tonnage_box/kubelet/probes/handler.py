@@ -24,7 +24,7 @@ class HookError(TonnageError):
 async def check(runtime: Runtime, where: RunningContainer, spec: ProbeSpec) -> tuple[ProbeResult, str]:
     """Probe a container once; the answer, and what to say of a failure.
 
-    A success with a text is a warning. Raises TonnageError when the probe itself fails: that is no answer.
+    A success with a text is a warning. Raises: TonnageError when the probe itself fails: that is no answer.
     """
     handler = spec.handler
     if runtime.name == "none":  # there are no processes
@@ -79,14 +79,14 @@ async def _tcp(container: Container, action: Mapping[str, Any], timeout: float) 
     except TimeoutError:
         return ProbeResult.FAILURE, f"{where}: i/o timeout"
     except OSError as failure:
-        refused = isinstance(failure, ConnectionRefusedError)
-        return ProbeResult.FAILURE, f"{where}: {'connect: connection refused' if refused else failure}"
+        rejected = isinstance(failure, ConnectionRefusedError)
+        return ProbeResult.FAILURE, f"{where}: {'connect: connection refused' if rejected else failure}"
     writer.transport.abort()
     return ProbeResult.SUCCESS, ""
 
 
 async def hook(runtime: Runtime, where: RunningContainer, handler: Mapping[str, Any]) -> None:
-    """Run a lifecycle hook to its end. Raises HookError, other TonnageErrors."""
+    """Run a lifecycle hook to its end. Raises: HookError, other TonnageErrors."""
     if runtime.name == "none":
         return
     if (action := handler.get("exec")) is not None:
@@ -105,7 +105,7 @@ async def hook(runtime: Runtime, where: RunningContainer, handler: Mapping[str, 
 
 
 def port_of(container: Container, port: object) -> int:
-    """A port by number or name. Raises InvalidError."""
+    """A port by number or name. Raises: InvalidError."""
     if isinstance(port, str) and not port.isdecimal():
         number = next((p.container_port for p in container.ports if p.name == port), 0)
     else:
@@ -116,7 +116,7 @@ def port_of(container: Container, port: object) -> int:
 
 
 def url_of(container: Container, action: Mapping[str, Any]) -> str:
-    """What an httpGet asks for; without host the machine's loopback, which containers share. Raises InvalidError."""
+    """What an httpGet asks for; without host the machine's loopback, which containers share. Raises: InvalidError."""
     scheme, host = (action.get("scheme") or "HTTP").lower(), action.get("host") or ADDRESS
     path = action.get("path") or "/"
     return f"{scheme}://{_join(host, port_of(container, action.get('port')))}{'' if path[:1] == '/' else '/'}{path}"

@@ -46,7 +46,7 @@ Headers = Sequence[tuple[str, str]]
 async def get(url: str, headers: Headers, *, timeout: float | None) -> HttpAnswer:
     """Get url and follow redirects on its host.
 
-    timeout: seconds for all of it. Raises HttpGetError, ContentError, InvalidError (headers).
+    timeout: seconds for all of it. Raises: HttpGetError, ContentError, InvalidError (headers).
     """
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     first = current = urlsplit(url)
@@ -83,7 +83,7 @@ def _unverified() -> ssl.SSLContext:
 
 
 async def _once(url: SplitResult, headers: Headers, deadline: float | None) -> HttpAnswer:
-    """One request. Raises TimeoutError, OSError, ValueError, IncompleteReadError, ContentError, InvalidError."""
+    """One request. Raises: TimeoutError, OSError, ValueError, IncompleteReadError, ContentError, InvalidError."""
     context = _unverified() if url.scheme == "https" else None
     port = url.port or (443 if context is not None else 80)
     async with asyncio.timeout_at(deadline):
@@ -104,7 +104,7 @@ async def _once(url: SplitResult, headers: Headers, deadline: float | None) -> H
 
 
 def _request(url: SplitResult, headers: Headers) -> bytes:
-    """The request's head. Raises InvalidError for a header that would end its line."""
+    """The request's head. Raises: InvalidError for a header that would end its line."""
     path = quote(url.path or "/", safe=_SAFE) + (f"?{quote(url.query, safe=_SAFE)}" if url.query else "")
     given = {name.lower() for name, _ in headers}
     wanted = [("Host", url.netloc), ("User-Agent", "kube-probe/1.36"), ("Accept", "*/*")]
@@ -119,7 +119,7 @@ def _request(url: SplitResult, headers: Headers) -> bytes:
 
 
 def _head(head: bytes) -> tuple[int, dict[str, str]]:
-    """Status code and headers. Raises ValueError."""
+    """Status code and headers. Raises: ValueError."""
     status, *lines = head.decode("latin-1").split("\r\n")
     version, _, rest = status.partition(" ")
     code = rest[:3]
@@ -130,7 +130,7 @@ def _head(head: bytes) -> tuple[int, dict[str, str]]:
 
 
 async def _content(reader: asyncio.StreamReader, fields: dict[str, str], deadline: float | None) -> bytes:
-    """The first 10 kB, or what there is. Chunks are not taken apart: people read it. Raises ContentError."""
+    """The first 10 kB, or what there is. Chunks are not taken apart: people read it. Raises: ContentError."""
     length = fields.get("content-length", "")
     most = min(int(length), MOST) if length.isdecimal() and len(length) < 20 else MOST
     chunked = fields.get("transfer-encoding", "").lower() == "chunked"

@@ -1,6 +1,6 @@
 """Paths that a kubelet serves through nodes/proxy: `stats/summary`, `metrics` and `healthz`.
 
-Fields are those of Kubernetes' kubelet/pkg/apis/stats/v1alpha1, without CPU, memory and network. Others are refused.
+Fields are those of Kubernetes' kubelet/pkg/apis/stats/v1alpha1, without CPU, memory and network. Others are rejected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class KubeletApi:
         self._stats = VolumeStats(paths, drivers, volumes.mounted)
 
     async def answer(self, path: str, pods: Sequence[Pod]) -> tuple[str, bytes]:
-        """Content type and content of a path. pods: those of the node. Raises ApiError."""
+        """Content type and content of a path. pods: those of the node. Raises: ApiError."""
         match path.strip("/"):
             case "healthz":
                 return "text/plain; charset=utf-8", b"ok"

@@ -86,7 +86,7 @@ class VolumeStats:
 
 
 def _statfs(path: str) -> VolumeUse:
-    """The numbers of a mounted file system. Blocking. Raises OSError."""
+    """The numbers of a mounted file system. Blocking. Raises: OSError."""
     found = os.statvfs(path)
     unit = found.f_frsize
     return VolumeUse(

@@ -37,7 +37,7 @@ class AttachedOutput:
         self._parts.put_nowait(None)
 
     async def send(self, streams: Streams) -> None:
-        """Send everything until the container's end. Raises ConnectionError."""
+        """Send everything until the container's end. Raises: ConnectionError."""
         while (part := await self._parts.get()) is not None:
             await streams.send(*part)
             self._waiting -= len(part[1])
@@ -46,7 +46,7 @@ class AttachedOutput:
 
 
 async def attach(process: ContainerProcess, container: Container, options: StreamOptions, streams: Streams) -> int:
-    """Serve a client until the container ends or the client is done; 0. Raises PreconditionError, ConnectionError."""
+    """Serve a client until the container ends or the client is done; 0. Raises: PreconditionError, ConnectionError."""
     if process.pump is None or (options.stdin and container.stdin and process.stdin < 0):
         raise PreconditionError(
             f"container {container.name}: cannot attach: its input was closed, by a first client (stdinOnce) or by a "

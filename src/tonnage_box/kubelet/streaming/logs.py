@@ -52,7 +52,7 @@ class Options:
 
 
 def parse(query: Mapping[str, str], clock: Clock) -> Options:
-    """Read the query of pods/log. Raises ApiError 400 and 422."""
+    """Read the query of pods/log. Raises: ApiError 400 and 422."""
     if unknown := sorted(query.keys() - _KNOWN - {"timeout"}):  # `kubectl --request-timeout` adds that to each request
         raise _bad(f"logs: unknown option {', '.join(unknown)}")
     stream = query.get("stream", "All")
@@ -105,7 +105,7 @@ def _number(query: Mapping[str, str], key: str, *, least: int) -> int | None:
 
 
 def choose(pod: Pod, name: str) -> Container:
-    """The container that is meant. Raises ApiError 400 in Kubernetes' words."""
+    """The container that is meant. Raises: ApiError 400 in Kubernetes' words."""
     if name:
         for container in pod.all_containers:
             if container.name == name:
@@ -138,7 +138,7 @@ class PodLogs:
         self._runtime, self._workers = parts.runtime.name, workers
 
     async def read(self, namespace: str, name: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:
-        """The log in chunks, followed until the container ends. Raises ApiError at the first chunk."""
+        """The log in chunks, followed until the container ends. Raises: ApiError at the first chunk."""
         options = parse(query, self._clock)
         pod = await self._client.get(PODS, name, namespace)
         container = choose(pod, options.container)

@@ -31,7 +31,7 @@ class PodStreams:
         self._is_closed = False
 
     def open(self, pod: Pod, options: StreamOptions) -> Session:
-        """What serves a client. Raises ApiError in Kubernetes' words."""
+        """What serves a client. Raises: ApiError in Kubernetes' words."""
         container = choose(pod, options.container)
         if self._runtime == "none":
             raise ApiError(
@@ -65,7 +65,7 @@ class PodStreams:
             return await _converse(running, options, streams)
 
     def process(self, pod: Pod, name: str) -> ContainerProcess:
-        """The container's running process. Raises ApiError."""
+        """The container's running process. Raises: ApiError."""
         record = self._workers.find(pod.metadata.namespace, pod.metadata.name)
         if record is None or record.uid != pod.metadata.uid or record.containers is None:
             raise _internal("unable to upgrade connection: pod does not exist")
@@ -78,7 +78,7 @@ class PodStreams:
     async def command(
         self, pod: Pod, container: ContainerProcess, options: StreamOptions
     ) -> AsyncIterator[ExecProcess]:
-        """A command that runs in a container, killed at the end. Raises ApiError."""
+        """A command that runs in a container, killed at the end. Raises: ApiError."""
         starting = self._starter.command(
             pod.metadata.uid, container, options.command, stdin=options.stdin, tty=options.tty
         )

@@ -29,7 +29,7 @@ def read_part(fd: int) -> bytes | None:
 
 
 async def copy_output(fd: int, channel: int, streams: Streams, ended: asyncio.Event) -> None:
-    """Send output until its end, or, once `ended` is set, what was written before. Raises ConnectionError.
+    """Send output until its end, or, once `ended` is set, what was written before. Raises: ConnectionError.
 
     A process that the command has left in the background may hold the descriptor for ever.
     """
@@ -59,7 +59,7 @@ async def _wait(fd: int, ended: asyncio.Event) -> None:
 
 
 async def write_all(fd: int, data: bytes) -> None:
-    """Write everything to a descriptor that does not block. Raises OSError (the reader is gone)."""
+    """Write everything to a descriptor that does not block. Raises: OSError (the reader is gone)."""
     loop = asyncio.get_running_loop()
     rest = memoryview(data)
     while rest:

@@ -46,7 +46,7 @@ class Attachments:
     async def wait(self, uid: str, volume: str, driver: str, handle: str) -> tuple[str, Mapping[str, str]]:
         """Name of the VolumeAttachment, and the driver's publish context. The volume is in use until left().
 
-        uid: of the pod. volume: name of the PV. Raises MountError while it is not attached, ApiError.
+        uid: of the pod. volume: name of the PV. Raises: MountError while it is not attached, ApiError.
         """
         unique, name = names.attached_volume(driver, handle), names.attachment_name(handle, driver, self._node)
         self._users.setdefault(unique, set()).add(uid)

@@ -74,7 +74,7 @@ class FileVolumes:
     async def mount(self, pod: Pod, volume: Volume) -> str:
         """Create the volume and return its path.
 
-        Idempotent. Raises InvalidError, NotFoundError, UnsupportedError, HostError.
+        Idempotent. Raises: InvalidError, NotFoundError, UnsupportedError, HostError.
         """
         if volume.host_path is not None:
             return host_path(volume.host_path.path, volume.host_path.type)
@@ -202,7 +202,7 @@ class FileVolumes:
     def unmount(self, uid: str) -> None:
         """Unmount the tmpfs and images of a pod's volumes; files on disk stay. Blocking.
 
-        Raises HostError, PreconditionError.
+        Raises: HostError, PreconditionError.
         """
         for plugin in PLUGINS:
             folder = self._paths.volumes(uid, plugin)
@@ -214,7 +214,7 @@ class FileVolumes:
     def remove(self, uid: str) -> None:
         """Remove all such volumes of a pod with what is in them.
 
-        Blocking. Raises HostError, PreconditionError (in use).
+        Blocking. Raises: HostError, PreconditionError (in use).
         """
         self.unmount(uid)
         for plugin in PLUGINS:
@@ -253,7 +253,7 @@ def _only_user(pod: Pod) -> int | None:
 
 
 def pick(keys: dict[str, bytes], items: list[KeyToPath], default: int | None, *, optional: bool) -> Files:
-    """Which keys become which files; all when items is empty. Raises NotFoundError for a key that is missing."""
+    """Which keys become which files; all when items is empty. Raises: NotFoundError for a key that is missing."""
     mode = _MODE if default is None else default
     if not items:
         return {key: Content(data, mode) for key, data in keys.items()}
@@ -267,7 +267,7 @@ def pick(keys: dict[str, bytes], items: list[KeyToPath], default: int | None, *,
 
 
 def host_path(path: str, kind: str) -> str:
-    """Check a path of the machine against the type of a hostPath volume. Raises InvalidError, HostError."""
+    """Check a path of the machine against the type of a hostPath volume. Raises: InvalidError, HostError."""
     encode(path, "hostPath")
     if not path.startswith("/") or ".." in path.split("/"):
         raise InvalidError(f"hostPath {path!r}: want an absolute path without '..'")

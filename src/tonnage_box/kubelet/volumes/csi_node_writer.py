@@ -40,7 +40,7 @@ class NodeInfoWriter:
                 await self._client.patch(CSI_NODES, self._node, {"metadata": {"ownerReferences": _owner(node)}})
 
     async def add(self, driver: str, info: NodeInfo) -> None:
-        """Enter a driver. Raises PreconditionError when one of its topology labels is there with another value."""
+        """Enter a driver. Raises: PreconditionError when one of its topology labels is there with another value."""
         async with self._lock:
             node = await self._annotate(driver, info)
             found = await find(self._client, CSI_NODES, self._node) or await self._create(node)

@@ -102,7 +102,7 @@ class CsiMounts:
     async def mount(self, pod: Pod, volume: CsiVolume) -> str:
         """Make the volume available to the pod and return its path (a folder, or a device for raw block).
 
-        Raises MountError.
+        Raises: MountError.
         """
         key = volume.driver, volume.handle
         async with self._locks.hold(key):
@@ -199,7 +199,7 @@ class CsiMounts:
             raise MountError(text + str(failure)) from failure
 
     async def expand(self, volume: CsiVolume, path: str, size: int, secrets: Mapping[str, str] | None) -> None:
-        """Let the driver grow what is mounted at path to that many bytes. Raises CsiError, NotFoundError."""
+        """Let the driver grow what is mounted at path to that many bytes. Raises: CsiError, NotFoundError."""
         key = volume.driver, volume.handle
         async with self._locks.hold(key):
             driver = self._drivers.get(volume.driver)
@@ -231,7 +231,9 @@ class CsiMounts:
             os.symlink(target, f"{folder}/{spec}")
 
     async def unmount(self, uid: str, *, keep_inline: bool = False) -> None:
-        """Take all CSI volumes away from a pod, by what is on disk. Raises CsiError, NotFoundError (driver), HostError.
+        """Take all CSI volumes away from a pod, by what is on disk.
+
+        Raises: CsiError, NotFoundError (driver), HostError.
 
         keep_inline: but inline ones, since unpublishing them would end them, and the pod goes on later.
         """
@@ -347,7 +349,7 @@ class CsiMounts:
     async def sweep(self, driver: str) -> None:
         """Unstage what the driver staged for pods that are no more; one that fails does not keep the others.
 
-        Raises CsiError, NotFoundError, HostError.
+        Raises: CsiError, NotFoundError, HostError.
         """
         work = []
         folder = f"{self._paths.plugins}/{driver}"
@@ -389,7 +391,7 @@ def is_final(failure: Exception) -> bool:
 
 
 def _read(folder: str, target: str = "", *, anyway: bool = False) -> VolumeData | None:
-    """Read vol_data.json. Raises InvalidError.
+    """Read vol_data.json. Raises: InvalidError.
 
     A damaged one counts as none, and is removed, when nothing is mounted at target: a power cut, which alone can damage
     it, has ended all mounts. anyway: it will be written again.

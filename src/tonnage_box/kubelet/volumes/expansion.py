@@ -91,7 +91,7 @@ class VolumeExpansion(Reconciler[str]):
             self.enqueue(key)
 
     async def reconcile(self, key: str) -> None:
-        """Grow the volume where a pod has it mounted; another mount grows it itself. Raises TonnageError."""
+        """Grow the volume where a pod has it mounted; another mount grows it itself. Raises: TonnageError."""
         namespace, _, name = key.partition("/")
         pods = [pod for pod in self._pods if pod.metadata.namespace == namespace and not pod.terminated]
         found = [growing for pod in pods if (growing := await self._find_mounted(pod, name)) is not None]
@@ -106,7 +106,7 @@ class VolumeExpansion(Reconciler[str]):
             raise
 
     async def expand_mounting(self, growing: Growing) -> None:
-        """Grow a volume that is being mounted. Raises MountError."""
+        """Grow a volume that is being mounted. Raises: MountError."""
         try:
             await self.expand(growing)
         except TonnageError as failure:
@@ -117,7 +117,7 @@ class VolumeExpansion(Reconciler[str]):
     async def expand(self, growing: Growing) -> None:
         """Grow a mounted volume if that is still awaited, and write what became of it. Idempotent.
 
-        Raises CsiError, ApiError, NotFoundError, UnsupportedError.
+        Raises: CsiError, ApiError, NotFoundError, UnsupportedError.
         """
         async with self._locks.hold(growing.claim.key):
             for _ in range(_TRIES - 1):
@@ -133,7 +133,7 @@ class VolumeExpansion(Reconciler[str]):
         if claim is None or claim.metadata.uid != meta.uid or not awaits_node(claim):
             return
         if growing.read_only:
-            self._refuse(growing)
+            self._reject(growing)
             return
         size = claim.status.allocated_resources.get(STORAGE) or growing.pv.spec.capacity.get(STORAGE, "0")
         if claim.status.allocated_resource_statuses.get(STORAGE, NODE_IN_PROGRESS) != NODE_IN_PROGRESS:
@@ -156,7 +156,7 @@ class VolumeExpansion(Reconciler[str]):
         self._events.normal(refer(CLAIMS, claim), "FileSystemResizeSuccessful", text)
 
     async def _note(self, claim: PersistentVolumeClaim, failure: CsiError) -> None:
-        """Write that the driver refused; what cannot succeed unchanged is left to the resizer."""
+        """Write that the driver rejected; what cannot succeed unchanged is left to the resizer."""
         status: dict[str, Any] = {}
         if failure.code in _NEVER_CODES:
             status["allocatedResourceStatuses"] = {STORAGE: NODE_INFEASIBLE}
@@ -175,7 +175,7 @@ class VolumeExpansion(Reconciler[str]):
             resource_version=meta.resource_version,
         )  # fmt: skip
 
-    def _refuse(self, growing: Growing) -> None:
+    def _reject(self, growing: Growing) -> None:
         name = growing.pv.metadata.name
         text = f'MountVolume.NodeExpandVolume failed for volume "{name}" requested read-only file system'
         self._events.warning(refer(PODS, growing.pod), "FileSystemResizeFailed", text)

@@ -86,7 +86,7 @@ class FlexVolumes:
     async def mount(self, pod: Pod, volume: FlexVolume) -> FlexMount:
         """Mount a volume for a pod. Idempotent.
 
-        Raises NotFoundError (driver, Secret), UnsupportedError, InvalidError, UnavailableError (the driver failed),
+        Raises: NotFoundError (driver, Secret), UnsupportedError, InvalidError, UnavailableError (the driver failed),
         HostError.
         """
         try:
@@ -115,7 +115,7 @@ class FlexVolumes:
         return FlexMount(path, able.supports_metrics)
 
     def _program(self, driver: str) -> str:
-        """The driver's file. Raises InvalidError, NotFoundError."""
+        """The driver's file. Raises: InvalidError, NotFoundError."""
         program = f"{self._paths.flexvolume}/{_escaped(driver)}/{component(driver.rpartition('/')[2])}"
         if not os.path.isfile(program):
             raise NotFoundError(f"FlexVolume driver {driver} is not installed: there is no file {program}")
@@ -149,7 +149,7 @@ class FlexVolumes:
         return msgspec.json.encode(options).decode()
 
     async def _secrets(self, volume: FlexVolume) -> dict[str, str]:
-        """The Secret's keys. Its type must be the driver's name. Raises NotFoundError, InvalidError."""
+        """The Secret's keys. Its type must be the driver's name. Raises: NotFoundError, InvalidError."""
         if volume.secret is None:
             return {}
         namespace, name = volume.secret
@@ -162,7 +162,7 @@ class FlexVolumes:
         return {f"kubernetes.io/secret/{key}": text for key, text in secret.data.items()}
 
     async def _call(self, driver: str, program: str, command: str, *arguments: str, shows: bool = True) -> FlexStatus:
-        """Run the driver. Raises UnsupportedError ("Not supported"), UnavailableError, HostError."""
+        """Run the driver. Raises: UnsupportedError ("Not supported"), UnavailableError, HostError."""
         what = f"FlexVolume driver {driver}: {command}"
         output = await self._run(what, (*_MERGED, program, command, *arguments))
         try:
@@ -228,7 +228,7 @@ class FlexVolumes:
 
 
 def _escaped(driver: str) -> str:
-    """The name of a driver's folder. Raises InvalidError."""
+    """The name of a driver's folder. Raises: InvalidError."""
     vendor, slash, name = driver.partition("/")
     if not vendor or "/" in name or (slash and not name) or driver.startswith((".", "kubernetes.io/")):
         raise InvalidError(f"FlexVolume driver {driver[:60]!r}: want <vendor>/<driver>")

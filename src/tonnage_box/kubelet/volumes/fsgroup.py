@@ -32,14 +32,14 @@ def wanted(policy: str, *, fstype: str, access_modes: Sequence[str], read_only: 
 
 
 async def give(path: str, security: SecurityContext, *, read_only: bool = False) -> None:
-    """Give a volume to the pod's group, if it has one. Raises HostError."""
+    """Give a volume to the pod's group, if it has one. Raises: HostError."""
     if security.fs_group is not None:
         policy = security.fs_group_change_policy
         await asyncio.to_thread(apply, path, security.fs_group, policy=policy, read_only=read_only)
 
 
 def apply(root: str, group: int, *, policy: str | None, read_only: bool = False) -> None:
-    """Give all files below root to group, with its permissions. Idempotent. Blocking. Raises HostError."""
+    """Give all files below root to group, with its permissions. Idempotent. Blocking. Raises: HostError."""
     try:
         if policy == ON_ROOT_MISMATCH and _matches(root, group, read_only=read_only):
             return

@@ -41,9 +41,9 @@ class Plugins:
         self._writer = writer
         self._sockets: dict[str, Identity] = {}
         self._registered: dict[str, tuple[Identity, str]] = {}
-        self.refused: dict[str, str] = {}
+        self.rejected: dict[str, str] = {}
         """Drivers that need a person, and why: no retry registers them while the Node stays as it is."""
-        self.on_refused: Callable[[], None] = lambda: None
+        self.on_rejected: Callable[[], None] = lambda: None
         # The socket appears a moment before anybody listens, so the first wait is short.
         self._controller: Controller[str] = Controller(
             "plugins", self.reconcile, backoff=Backoff(initial=0.05, maximum=122.0)
@@ -99,12 +99,12 @@ class Plugins:
             except TonnageError as failure:
                 log.warning("driver not registered socket=%s driver=%s error=%s", path, info.name, failure)
                 if isinstance(failure, PreconditionError):
-                    self.refused[info.name] = str(failure)
-                    self.on_refused()
+                    self.rejected[info.name] = str(failure)
+                    self.on_rejected()
                 await registrar.notify(registered=False, error=str(failure))
                 raise
             self._registered[path] = (identity, info.name)
-            self.refused.pop(info.name, None)
+            self.rejected.pop(info.name, None)
             await registrar.notify(registered=True)
             log.info("driver registered socket=%s driver=%s", path, info.name)
         finally:
@@ -172,7 +172,7 @@ async def _node_info(client: CsiClient, name: str) -> NodeInfo:
 def check(info: Registered) -> tuple[int, ...]:
     """Validate what a plugin says of itself, and return the highest CSI version 1.x that it speaks.
 
-    Raises InvalidError.
+    Raises: InvalidError.
     """
     if info.type != CSI_PLUGIN:
         raise InvalidError(f"plugin type {info.type!r} is not supported: only {CSI_PLUGIN} is")
@@ -237,7 +237,7 @@ class RegisteredDrivers:
         """Called with a driver's name after each registration and deregistration."""
 
     def get(self, name: str) -> RegisteredDriver:
-        """The driver of that name. Raises NotFoundError in the words of Kubernetes."""
+        """The driver of that name. Raises: NotFoundError in the words of Kubernetes."""
         driver = self._drivers.get(name)
         if driver is None:
             raise NotFoundError(f"driver name {name} not found in the list of registered CSI drivers")

@@ -49,13 +49,13 @@ class Credential:
 
 @dataclass
 class _Source:
-    """One source of a pod's volume. request, key: the latest; is_open: it has no answer yet. refused: why, for good."""
+    """One source of a pod's volume. request, key: the latest; is_open: it has no answer yet. rejected: why."""
 
     shown: Credential | None = None
     request: str = ""
     key: bytes = field(default=b"", repr=False)
     is_open: bool = False
-    refused: str = ""
+    rejected: str = ""
     warned: set[str] = field(default_factory=set)
 
 
@@ -77,13 +77,13 @@ class PodCertificates:
         if known.is_open:
             await self._take_answer(pod, known)
         is_due = known.shown is None or self._now() >= known.shown.refresh_at
-        if is_due and not known.is_open and not known.refused:
+        if is_due and not known.is_open and not known.rejected:
             await self._request(pod, source, known)
         if known.shown is None:
             key = f"{pod.metadata.namespace}/{known.request}"
-            why = known.refused or f"PodCertificateRequest {key} to {source.signer_name} has no answer yet"
+            why = known.rejected or f"PodCertificateRequest {key} to {source.signer_name} has no answer yet"
             text = f'MountVolume.SetUp failed for volume "{volume}" : {why}'
-            raise MountError(text, topic="" if known.refused else topic(key))
+            raise MountError(text, topic="" if known.rejected else topic(key))
         self._warn_late(pod, known, known.shown)
         return known.shown
 
@@ -139,21 +139,21 @@ class PodCertificates:
         for one in request.status.conditions:
             why = f"reason={one.reason!r}, message={one.message!r}"
             if one.type == "Denied":
-                self._refuse(pod, known, "Denied", f"was denied, {why}")
+                self._reject(pod, known, "Denied", f"was denied, {why}")
             elif one.type == "Failed":
-                self._refuse(pod, known, "Failed", f"failed, {why}")
+                self._reject(pod, known, "Failed", f"failed, {why}")
             elif one.type == "Issued":
                 try:
                     known.shown = _credential(request, known.key, self._now() + _LOOK_SECONDS)
                 except InvalidError as error:
-                    self._refuse(pod, known, "Failed", f"has a certificate that cannot be used: {error}")
+                    self._reject(pod, known, "Failed", f"has a certificate that cannot be used: {error}")
                 known.is_open = False
                 known.warned.clear()
 
-    def _refuse(self, pod: Pod, known: _Source, reason: str, what: str) -> None:
+    def _reject(self, pod: Pod, known: _Source, reason: str, what: str) -> None:
         known.is_open = False
-        known.refused = f"PodCertificateRequest {pod.metadata.namespace}/{known.request} {what}"
-        self.warn(pod, reason, known.refused)
+        known.rejected = f"PodCertificateRequest {pod.metadata.namespace}/{known.request} {what}"
+        self.warn(pod, reason, known.rejected)
 
     def _warn_late(self, pod: Pod, known: _Source, shown: Credential) -> None:
         now = self._now()
@@ -174,7 +174,7 @@ def topic(key: str) -> str:
 
 
 def _credential(request: PodCertificateRequest, key: bytes, earliest: float) -> Credential:
-    """Return what a request has brought. earliest: time of its renewal at least. Raises InvalidError."""
+    """Return what a request has brought. earliest: time of its renewal at least. Raises: InvalidError."""
     chain = read_certificates(request.status.certificate_chain.encode())
     if not chain or public_bytes(chain[0].public_key()) != public_bytes(read_key(key).public_key()):
         raise InvalidError("it is not one of the pod's key")

@@ -31,7 +31,7 @@ class ServiceTokens:
         self._known: dict[tuple[str, str, int | None], tuple[float, dict[str, str]]] = {}
 
     async def of(self, pod: Pod, requests: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        """The entry for the volume's context, or its secrets; empty when nothing is asked for. Raises ApiError."""
+        """The entry for the volume's context, or its secrets; empty when nothing is asked for. Raises: ApiError."""
         if not requests:
             return {}
         tokens = {}

@@ -52,7 +52,7 @@ class ObjectSources:
         self.client, self.node = client, node
 
     async def config_map(self, namespace: str, name: str) -> dict[str, bytes] | None:
-        """All keys of a ConfigMap, None when it does not exist. Raises ApiError."""
+        """All keys of a ConfigMap, None when it does not exist. Raises: ApiError."""
         found = await find(self.client, CONFIG_MAPS, name, namespace)
         if found is None:
             return None
@@ -60,12 +60,12 @@ class ObjectSources:
         return data | {key: base64.b64decode(text) for key, text in found.binary_data.items()}
 
     async def secret(self, namespace: str, name: str) -> dict[str, bytes] | None:
-        """All keys of a Secret, None when it does not exist. Raises ApiError."""
+        """All keys of a Secret, None when it does not exist. Raises: ApiError."""
         found = await find(self.client, SECRETS, name, namespace)
         return None if found is None else {key: base64.b64decode(text) for key, text in found.data.items()}
 
     async def token(self, pod: Pod, *, audience: str, seconds: int) -> bytes:
-        """A new token of the pod's account, which ends with the pod. Raises ApiError."""
+        """A new token of the pod's account, which ends with the pod. Raises: ApiError."""
         meta = pod.metadata
         account = pod.spec.service_account_name or "default"
         bound = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid}
@@ -75,7 +75,7 @@ class ObjectSources:
         return msgspec.json.decode(answer, type=_TokenRequest).status.token.encode()
 
     async def of(self, kind: str, namespace: str, name: str, *, optional: bool) -> dict[str, bytes]:
-        """Keys of a "configmap" or "secret". Raises NotFoundError in Kubernetes' words unless optional."""
+        """Keys of a "configmap" or "secret". Raises: NotFoundError in Kubernetes' words unless optional."""
         found = await (self.secret if kind == "secret" else self.config_map)(namespace, name)
         if found is None and not optional:
             raise NotFoundError(f'{kind} "{name}" not found')
@@ -84,7 +84,7 @@ class ObjectSources:
     async def trust_anchors(self, source: ClusterTrustBundleProjection) -> bytes:
         """The certificates of the bundles as PEM, each once, always in the same order.
 
-        Raises NotFoundError without any bundle unless optional, InvalidError, ApiError.
+        Raises: NotFoundError without any bundle unless optional, InvalidError, ApiError.
         """
         found = await self._bundles(source)
         if not found and not source.optional:
@@ -105,7 +105,7 @@ class ObjectSources:
         return [bundle for bundle in of_signer if selected.matches(bundle.metadata.labels)]
 
     def field(self, pod: Pod, path: str) -> str:
-        """The value of a fieldRef. Raises UnsupportedError for a path that is not offered."""
+        """The value of a fieldRef. Raises: UnsupportedError for a path that is not offered."""
         meta = pod.metadata
         simple = {
             "metadata.name": meta.name,
@@ -128,7 +128,7 @@ class ObjectSources:
     def resource(self, pod: Pod, ref: Mapping[str, Any], default: Container | None) -> str:
         """The value of a resourceFieldRef: limits fall back to the node's allocatable.
 
-        Raises InvalidError, UnsupportedError.
+        Raises: InvalidError, UnsupportedError.
         """
         name = ref.get("containerName", "")
         container = next((c for c in pod.all_containers if c.name == name), None) if name else default

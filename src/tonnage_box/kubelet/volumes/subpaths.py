@@ -24,7 +24,7 @@ _LEVELS = 3  # below the pod's folder of subPaths: volume, container, index of t
 
 
 def check(path: str) -> str:
-    """A relative path without `..`. Raises InvalidError."""
+    """A relative path without `..`. Raises: InvalidError."""
     encode(path, "subPath")
     if path.startswith("/") or ".." in path.split("/"):
         raise InvalidError(f"subPath {path[:80]!r}: want a relative path without '..'")
@@ -35,7 +35,7 @@ def check(path: str) -> str:
 def opened(volume: str, path: str) -> Iterator[int]:
     """Open what path means inside volume; missing folders are made.
 
-    Raises InvalidError (it leads outside), HostError.
+    Raises: InvalidError (it leads outside), HostError.
     """
     with closing(_open(volume)) as root, closing(_beneath(root, volume, check(path))) as fd:
         yield fd
@@ -53,15 +53,15 @@ def _beneath(root: int, volume: str, path: str) -> int:
         return open_inside(root, path)
     except OSError as failure:
         if failure.errno != errno.ENOENT:
-            raise _refusal(failure, volume, path) from failure
+            raise _rejection(failure, volume, path) from failure
     try:
         _make(root, path)
         return open_inside(root, path)
     except OSError as failure:
-        raise _refusal(failure, volume, path) from failure
+        raise _rejection(failure, volume, path) from failure
 
 
-def _refusal(failure: OSError, volume: str, path: str) -> HostError | InvalidError:
+def _rejection(failure: OSError, volume: str, path: str) -> HostError | InvalidError:
     if failure.errno in (errno.EXDEV, errno.ELOOP):
         return InvalidError(f"subPath {path!r} leads out of its volume by a symlink: it is not mounted")
     if failure.errno == errno.ENOSYS:
@@ -105,7 +105,7 @@ def bind(volume: str, path: str, target: str, *, read_only: bool) -> str:
 
 
 def remove(folder: str) -> None:
-    """Take away all that bind() made below folder. Raises PreconditionError (in use), HostError.
+    """Take away all that bind() made below folder. Raises: PreconditionError (in use), HostError.
 
     What is mounted is unmounted before anything is listed, and only `<folder>/<volume>/<container>/<index>` is looked
     at: this never sees, let alone removes, what is in a volume.

@@ -59,7 +59,7 @@ def _sync(folder: str) -> None:
 
 
 def load(folder: str) -> VolumeData | None:
-    """Read the file, None where there is none. Raises InvalidError when it is no vol_data.json."""
+    """Read the file, None where there is none. Raises: InvalidError when it is no vol_data.json."""
     try:
         with open(f"{folder}/{FILE}", "rb") as file:
             return _decoder.decode(file.read())

@@ -76,7 +76,7 @@ class ClaimError(PreconditionError):
 async def find_bound(client: Client, pod: Pod, volume: Volume, *, known: bool) -> Bound:
     """The claim and PV of a volume. known: the pod ran here before, so that its claim may be going.
 
-    Raises ClaimError with `error processing PVC <ns>/<name>: ...`.
+    Raises: ClaimError with `error processing PVC <ns>/<name>: ...`.
     """
     name, namespace = claim_name(pod.metadata.name, volume), pod.metadata.namespace
     try:
@@ -130,7 +130,7 @@ async def _volume(client: Client, claim: PersistentVolumeClaim) -> PersistentVol
 
 
 def check_mode(pod: Pod, volume: Volume, *, block: bool) -> None:
-    """A Block volume must be used as a device, another one as a mount. Raises ClaimError."""
+    """A Block volume must be used as a device, another one as a mount. Raises: ClaimError."""
     for container in pod.all_containers:
         if block and any(m.name == volume.name for m in container.volume_mounts):
             raise ClaimError(
@@ -197,13 +197,13 @@ class VolumeManager:
         self.attachments = Attachments(client, self._node)
         self.csi.on_unused = self.attachments.unstaged
         self.expand: Callable[[Growing], Awaitable[None]] = _nothing
-        """Called with a volume that is being mounted and that is to grow. Raises MountError."""
+        """Called with a volume that is being mounted and that is to grow. Raises: MountError."""
         self.on_mounted: Callable[[str], None] = lambda claim: None
         """Called with the claim of a volume that is mounted by now."""
         self._mounted: dict[str, dict[str, Mounted]] = {}
 
     async def mount(self, pod: Pod) -> dict[str, Mounted]:
-        """Mount what is not yet mounted and return all volumes by name. Idempotent. Raises VolumesError."""
+        """Mount what is not yet mounted and return all volumes by name. Idempotent. Raises: VolumesError."""
         uid = pod.metadata.uid
         done = self._mounted.get(uid)
         known = done is not None or os.path.isdir(self._paths.pod(uid))
@@ -243,7 +243,7 @@ class VolumeManager:
         return found
 
     async def republish(self, pod: Pod) -> None:
-        """Publish again what is_republished() means, with fresh contexts. Raises VolumesError; all stays mounted."""
+        """Publish again what is_republished() means, with fresh contexts. Raises: VolumesError; all stays mounted."""
         volumes = self._republished(pod)
         results = await asyncio.gather(*(self._one(pod, volume, known=True) for volume in volumes))
         pairs = zip(volumes, results, strict=True)
@@ -340,7 +340,7 @@ class VolumeManager:
         return Mounted(path, bound.block, bound.read_only, claim)
 
     async def find_growing(self, pod: Pod, claim: str) -> Growing | None:
-        """What the pod has mounted of a driver's volume of that claim, None for nothing. Raises TonnageError."""
+        """What the pod has mounted of a driver's volume of that claim, None for nothing. Raises: TonnageError."""
         mounted = self.mounted(pod.metadata.uid)
         for volume in pod.spec.volumes:
             there = mounted.get(volume.name)
@@ -437,7 +437,7 @@ class VolumeManager:
         return Mounted(await self.csi.mount(pod, ready), read_only=given.read_only, driver=given.driver)
 
     def _spec(self, driver: str, volume: str, mode: str) -> CSIDriverSpec:
-        """The driver's CSIDriver spec; refuses what it does not support and what we do not. Raises MountError."""
+        """The driver's CSIDriver spec; rejects what it does not support and what we do not. Raises: MountError."""
         found = self._csi_driver(driver)
         prefix = f'MountVolume.SetUp failed for volume "{volume}" : '
         if mode == EPHEMERAL and found is None:
@@ -482,7 +482,7 @@ class VolumeManager:
             await asyncio.to_thread(self.files.remove, uid)
 
     def remove(self, uid: str) -> None:
-        """Remove the pod's folder after unmount(). Raises HostError when something is still mounted in it."""
+        """Remove the pod's folder after unmount(). Raises: HostError when something is still mounted in it."""
         self._tokens.forget(uid)
         pod = self._paths.pod(uid)
         for name in ("volumes/kubernetes.io~csi", "volumes", "volumeDevices/kubernetes.io~csi", "volumeDevices"):
@@ -503,7 +503,7 @@ def _has_source(volume: Volume) -> bool:
 
 
 def _local_path(path: str, *, block: bool) -> str:
-    """A local PV's path, which must be there. Raises UnsupportedError, NotFoundError."""
+    """A local PV's path, which must be there. Raises: UnsupportedError, NotFoundError."""
     path = host_path(path, "")
     if block:
         return host_path(path, "BlockDevice")

@@ -80,7 +80,7 @@ class Agent:
         """Reserve capacity for all claims of a pod that were seen before, or for none."""
         uids = [order.uid for order in orders]
         if self.ledger.reserve(uids) is not None:
-            self.ledger.refuse(uids)
+            self.ledger.reject(uids)
             return False
         for uid in uids:
             self.ledger.start(uid)
@@ -94,7 +94,7 @@ class Agent:
     def create(self, order: Order) -> None:
         """Make the volume.
 
-        Raises ExhaustedError when the pool has not what the ledger booked: that would be its fault.
+        Raises: ExhaustedError when the pool has not what the ledger booked: that would be its fault.
         """
         pool = order.source.pool_key
         if order.size > self.free[pool]:

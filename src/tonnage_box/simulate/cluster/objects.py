@@ -38,7 +38,7 @@ def node(name: str, spec: SimulatedNodes) -> Node:
 
 
 def template(stream: StreamSpec) -> Ask:
-    """Requests of every pod of a stream, without its volumes. Raises InvalidError."""
+    """Requests of every pod of a stream, without its volumes. Raises: InvalidError."""
     spec = msgspec.convert(bodies.pod_spec(stream, []), PodSpec)
     return compile_ask(Pod(spec=msgspec.structs.replace(spec, priority=stream.priority or None)))
 

@@ -9,7 +9,7 @@ from tonnage.kubernetes.api.storage import CSIStorageCapacity
 from tonnage.kubernetes.client.cache import Cache
 from tonnage.scheduler.core.cache import Cluster
 from tonnage.scheduler.core.cycle import Cycle
-from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
+from tonnage.scheduler.framework.plugin import Diagnosis, SchedulingDecision
 from tonnage.scheduler.framework.pod_info import Ask
 from tonnage.scheduler.framework.queue import QueuedPod, SchedulingQueue
 from tonnage.scheduler.framework.storage_objects import StorageObjects
@@ -84,11 +84,11 @@ class Scheduling:
     def _decide(self, entry: QueuedPod) -> None:
         self._tally.decisions += 1
         outcome = self.cycle.decide(entry.ask)
-        if isinstance(outcome, Refusal):
-            self._tally.refused += 1
+        if isinstance(outcome, Diagnosis):
+            self._tally.rejected += 1
             self._tally.writes["pods"] += entry.tries == 0  # the condition is written when it changes
             alike = outcome.alike(entry.priority)
-            self.queue.refuse(entry, outcome.causes, self._events.now, needs=outcome.needs, alike=alike)
+            self.queue.reject(entry, outcome.causes, self._events.now, needs=outcome.needs, alike=alike)
             return
         self.cycle.reserve(entry.ask, outcome)
         self.queue.decided(entry)

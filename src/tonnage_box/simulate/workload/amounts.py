@@ -20,7 +20,7 @@ Draw = Callable[[Random], float]
 
 
 def duration(text: Any) -> float:
-    """Seconds of "250ms", "90s", "1h30m". Raises InvalidError."""
+    """Seconds of "250ms", "90s", "1h30m". Raises: InvalidError."""
     parts = list(_PART.finditer(text)) if isinstance(text, str) else []
     if not parts or "".join(part[0] for part in parts) != text:
         raise InvalidError(f"{text!r} is no duration: write 250ms, 90s, 10m, 1h30m or 2d")
@@ -28,7 +28,7 @@ def duration(text: Any) -> float:
 
 
 def rate(text: Any) -> float:
-    """Rate per second, of "400/h". Raises InvalidError."""
+    """Rate per second, of "400/h". Raises: InvalidError."""
     found = _RATE.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise InvalidError(f"{text!r} is no rate: write 2/s, 30/m, 400/h or 1000/d")
@@ -36,7 +36,7 @@ def rate(text: Any) -> float:
 
 
 def size(text: Any) -> float:
-    """Bytes of a quantity, more than none. Raises InvalidError."""
+    """Bytes of a quantity, more than none. Raises: InvalidError."""
     number = to_bytes(text) if isinstance(text, str) else 0
     if number <= 0:
         raise InvalidError(f"{text!r} is no size: write 512Mi or 10Gi")
@@ -44,7 +44,7 @@ def size(text: Any) -> float:
 
 
 def distribution(given: Any, read: Reader) -> Draw:
-    """A function that draws a value; `read` reads one. Raises InvalidError for a form that is not known."""
+    """A function that draws a value; `read` reads one. Raises: InvalidError for a form that is not known."""
     if not isinstance(given, dict):
         fixed = read(given)
         return lambda random: fixed

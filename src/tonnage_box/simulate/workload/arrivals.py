@@ -43,7 +43,7 @@ def expected(workload: Workload) -> float:
 def fitted(workload: Workload, pods: int, *, seed: int) -> tuple[float, list[int]]:
     """The scale of the rates at which that many pods come, and how many arrivals to take of each stream.
 
-    It is exact where a stream is of kind Pod and has no restarts; elsewhere objects come whole. Raises InvalidError.
+    It is exact where a stream is of kind Pod and has no restarts; elsewhere objects come whole. Raises: InvalidError.
     """
     if not (mean := expected(workload)):
         raise InvalidError("--pods: no pod can come: within the duration each stream's share of its rate is 0")

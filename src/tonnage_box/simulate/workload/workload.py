@@ -71,7 +71,7 @@ class Delays(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delete: str = "50ms"
 
     def seconds(self) -> dict[str, float]:
-        """Return all of them by name. Raises InvalidError."""
+        """Return all of them by name. Raises: InvalidError."""
         return {name: amounts.duration(text) for name, text in msgspec.structs.asdict(self).items()}
 
 
@@ -103,7 +103,7 @@ F = TypeVar("F", Workload, _NodesFile)
 
 
 def load(file: Path) -> Workload:
-    """Read a workload file. Raises InvalidError."""
+    """Read a workload file. Raises: InvalidError."""
     workload = _read(file, Workload)
     try:
         _check(workload)
@@ -113,7 +113,7 @@ def load(file: Path) -> Workload:
 
 
 def load_nodes(given: str, workload: Workload) -> list[SimulatedNodes]:
-    """The nodes: a number of the workload's own, or a file that lists them. Raises InvalidError."""
+    """The nodes: a number of the workload's own, or a file that lists them. Raises: InvalidError."""
     if given.isdecimal():
         nodes = [msgspec.structs.replace(workload.node, count=int(given))]
     else:

@@ -35,7 +35,7 @@ def test_who_reaches_it(host: str, others: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "1:2:", "65536", "-1", "localhost:9100", "٣"])
-def test_refused_addresses(text: str) -> None:
+def test_rejected_addresses(text: str) -> None:
     with pytest.raises(InvalidError, match=re.escape(f"metrics address {text!r}")):
         parse_address(text)
 

@@ -111,7 +111,9 @@ def test_the_usual_variables_ask(
     assert not trace.is_on()
 
 
-def test_another_protocol_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_another_protocol_is_rejected_by_name(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     trace.setup("tonnage-node", {})

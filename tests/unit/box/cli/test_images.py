@@ -1,4 +1,4 @@
-"""`tonnage images`: what it loads, shows and removes, and what it refuses."""
+"""`tonnage images`: what it loads, shows and removes, and what it rejects."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def test_a_name_for_one(tonnage: Run, folder: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     shown = tonnage("images", "load", folder / "web.tar", "--name", "my/web", "--store", store, "-o", "yaml")
     assert "name: docker.io/my/web:latest" in shown.out
-    refused = tonnage("images", "load", folder, "--name", "x", "--store", store)
-    assert refused.code == 2
-    assert "it is for one archive, 2 are given" in refused.error
+    rejected = tonnage("images", "load", folder, "--name", "x", "--store", store)
+    assert rejected.code == 2
+    assert "it is for one archive, 2 are given" in rejected.error
 
 
 def test_pull_pin_and_prune(tonnage: Run, tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_pull_pin_and_prune(tonnage: Run, tmp_path: Path) -> None:
         entry = {"auth": base64.b64encode(b"me:word").decode()}
         auth.write_text(json.dumps({"auths": {f"localhost:{files.port}": entry}}))
         files.challenge, files.auth = "Basic", f"Basic {entry['auth']}"
-        refused = tonnage("images", "pull", name, "--plain-http", "--store", store)
-        assert "it may need a pull secret" in refused.error
+        rejected = tonnage("images", "pull", name, "--plain-http", "--store", store)
+        assert "it may need a pull secret" in rejected.error
         shown = tonnage("images", "pull", name, "--plain-http", "--auth", auth, "--store", store)
     assert shown.out.splitlines()[1].split()[0] == name
     assert tonnage("images", "prune", "--store", store).out == ""  # it is young
@@ -93,10 +93,10 @@ def test_prune_removes_what_was_pulled(tonnage: Run, tmp_path: Path) -> None:
         assert removed.out == f"removed localhost:{files.port}/web:1\n"
 
 
-def test_refusals(tonnage: Run, folder: Path, tmp_path: Path) -> None:
+def test_rejections(tonnage: Run, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    refused = tonnage("images", "load", tmp_path / "empty", "--data", tmp_path)
-    assert "has no image: want files *.tar, or folders with an OCI layout" in refused.error
+    rejected = tonnage("images", "load", tmp_path / "empty", "--data", tmp_path)
+    assert "has no image: want files *.tar, or folders with an OCI layout" in rejected.error
     assert "it is not in store" in tonnage("images", "rm", "none", "--store", tmp_path / "new").error
     store = tmp_path / "store"
     tonnage("images", "load", folder / "web.tar", "--store", store)
@@ -108,9 +108,9 @@ def test_refusals(tonnage: Run, folder: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_up_with_a_folder_that_is_not_there(tonnage: Run, tmp_path: Path) -> None:
     options = ("--pool", "fake", "--runtime", "none", "--port", "0", "--data", tmp_path / "data")
-    refused = tonnage("up", "--images", tmp_path / "none", *options)
-    assert refused.code == 4
-    assert f"--images {tmp_path}/none: {tmp_path}/none: there is no such file or folder" in refused.error
+    rejected = tonnage("up", "--images", tmp_path / "none", *options)
+    assert rejected.code == 4
+    assert f"--images {tmp_path}/none: {tmp_path}/none: there is no such file or folder" in rejected.error
     assert not (tmp_path / "data").exists()
 
 

@@ -48,7 +48,7 @@ def test_everything_real_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture
         (["--nodes", "no-such-file.yaml"], "no-such-file.yaml cannot be read"),
     ],
 )
-def test_refused_by_name(capsys: pytest.CaptureFixture[str], more: list[str], words: str) -> None:
+def test_rejected_by_name(capsys: pytest.CaptureFixture[str], more: list[str], words: str) -> None:
     assert main(["simulate", EXAMPLE, "--nodes", "2", *more]) == 2
     assert words in capsys.readouterr().err
 

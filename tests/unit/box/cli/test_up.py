@@ -42,7 +42,7 @@ def test_what_is_given_now_goes_over_what_is_stored() -> None:
         (["--starvation-guard", "-1"], "--starvation-guard -1: want a number of reschedules, 0 for never"),
     ],
 )
-def test_a_wrong_number_is_refused(arguments: list[str], message: str) -> None:
+def test_a_wrong_number_is_rejected(arguments: list[str], message: str) -> None:
     with pytest.raises(InvalidError, match=message):
         up._settings(_parsed(*arguments), None)
 

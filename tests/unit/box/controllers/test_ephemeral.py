@@ -1,4 +1,4 @@
-"""Claims of ephemeral volumes: what is made, when, and what is refused."""
+"""Claims of ephemeral volumes: what is made, when, and what is rejected."""
 
 from __future__ import annotations
 

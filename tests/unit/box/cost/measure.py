@@ -33,7 +33,7 @@ class Cost:
 
     field: KindField
     admitted: int = 0
-    refusal: str = ""
+    rejection: str = ""
     milliseconds: float = 0.0
     steps: dict[str, tuple[int, float]] = default(default_factory=dict)
     apart: int = 0
@@ -47,7 +47,7 @@ class Cost:
         calls, took, step = self.worst
         return (
             f"{calls:>9} calls {took:7.0f} ms {step:7} {self.apart:>9} {self.milliseconds:5.0f} ms apart  "
-            f"{self.field.name} x {self.admitted} of {self.field.most} {self.refusal}"
+            f"{self.field.name} x {self.admitted} of {self.field.most} {self.rejection}"
         )
 
 
@@ -100,7 +100,7 @@ class Meter:
             if status in (200, 201):
                 cost.admitted = size
                 return body
-            cost.refusal = cost.refusal or f"{status} {text[:160]}"
+            cost.rejection = cost.rejection or f"{status} {text[:160]}"
             tries += 1
             if status in (413, 400) and "more than" in text and tries < _TRIES:
                 size = size * 2 // 3

@@ -72,7 +72,7 @@ async def test_a_working_dir_is_never_made_outside_of_its_volume(machine: Any, f
     assert list(outside.iterdir()) == []
 
 
-def _refused(status: Any) -> bool:
+def _rejected(status: Any) -> bool:
     return bool((status.state.waiting or {}).get("reason") == "CreateContainerConfigError")
 
 
@@ -234,7 +234,7 @@ async def test_a_nul_from_an_annotation_gives_the_pod_a_reason(machine: Any, con
     spec = {"nodeName": "node-1", "restartPolicy": "Never", "containers": [body]}
     pod = {"metadata": {"name": "p", "annotations": {"a": BIND}}, "spec": spec}
     await machine.client.create(PODS, pod, "default")
-    found = await machine.until("p", lambda p: p.terminated or any(_refused(s) for s in p.status.container_statuses))
+    found = await machine.until("p", lambda p: p.terminated or any(_rejected(s) for s in p.status.container_statuses))
     waiting = found.status.container_statuses[0].state.waiting
     assert waiting is not None
     assert "contains a NUL byte" in waiting["message"]

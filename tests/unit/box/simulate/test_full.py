@@ -107,7 +107,7 @@ def test_without_tracking_agents_send_claims_back(make_workload: Make) -> None:
     assert tracked.rescheduled == 0 < untracked.rescheduled
     assert tracked.placed == 20
     assert tracked.waiting == 4
-    assert tracked.attempts_refused >= 4
+    assert tracked.attempts_rejected >= 4
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Pictures of runs: what is drawn, and what is refused before anything runs."""
+"""Pictures of runs: what is drawn, and what is rejected before anything runs."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def simulate(made: Workload, on: list[SimulatedNodes], policy: str = "least-allo
 def test_all_are_placed_where_there_is_room(make_workload: Make) -> None:
     result = simulate(make_workload({"arrivals": "even"}), nodes(5))
     assert (result.pods, result.placed, result.volumes) == (599, 599, 599)
-    assert (result.attempts_refused, result.rescheduled, result.decisions) == (0, 0, 599)
+    assert (result.attempts_rejected, result.rescheduled, result.decisions) == (0, 0, 599)
     assert result.peak_allocation == pytest.approx(100 / 500, abs=0.01)  # 600 an hour for 10 minutes
     assert 0 < result.queue_p50 <= result.queue_p99 <= result.queue_max < 1
 
@@ -49,7 +49,7 @@ def test_an_exact_fit_is_filled_and_no_more(make_workload: Make) -> None:
     result = simulate(make_workload(stream, duration="90s"), nodes(2))
     assert (result.pods, result.placed, result.waiting) == (30, 20, 10)
     assert result.peak_allocation == 1.0
-    assert result.attempts_refused >= 10
+    assert result.attempts_rejected >= 10
 
 
 def test_waiting_pods_start_when_others_end(make_workload: Make) -> None:
@@ -60,7 +60,7 @@ def test_waiting_pods_start_when_others_end(make_workload: Make) -> None:
 
 
 def test_without_tracking_nodes_send_pods_back(make_workload: Make) -> None:
-    """A burst of pods before anything is published again: what kube-scheduler does not count, agents must refuse."""
+    """A burst of pods before anything is published again: what kube-scheduler does not count, agents must reject."""
     stream = {"rate": "1/m", "burst": 40, "arrivals": "even", "lifetime": "2d", "volumes": [{"size": "10Gi"}] * 2}
     made = make_workload(stream, duration="90s", delays={"decide": "0s"})
     tracked, untracked = (simulate(made, nodes(8), name) for name in ("least-allocated", "untracked"))

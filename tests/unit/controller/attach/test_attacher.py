@@ -1,4 +1,4 @@
-"""Attaching and detaching: the objects of external-attacher, the calls of CSI, and what is refused."""
+"""Attaching and detaching: the objects of external-attacher, the calls of CSI, and what is rejected."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def _is_gone(world: AttachWorld, volume: str) -> bool:
     return await find(world.kube, VOLUMES, volume) is None
 
 
-async def test_a_second_node_is_refused_until_the_first_is_detached(world: AttachWorld, served: Served) -> None:
+async def test_a_second_node_is_rejected_until_the_first_is_detached(world: AttachWorld, served: Served) -> None:
     for node in ("n1", "n2"):
         await world.node(node)
     await world.volume("v")

@@ -94,7 +94,7 @@ async def test_a_class_that_goes_and_an_object_that_somebody_removes(world: Atta
     await _until(world)
 
 
-async def test_a_class_that_the_driver_refuses_says_why(world: AttachWorld, served: Served) -> None:
+async def test_a_class_that_the_driver_rejects_says_why(world: AttachWorld, served: Served) -> None:
     await _until(world, 100 * GI)
 
     def fault(call: str) -> None:

@@ -12,7 +12,7 @@ from tonnage.controller.attach.decision import (
     AttachVolume,
     DetachVolume,
     MarkAttached,
-    RefuseAttachment,
+    RejectAttachment,
     decide,
 )
 from tonnage.controller.attach.drivers import AttachingDriver
@@ -113,9 +113,9 @@ def test_only_a_driver_that_can_is_asked_for_reading_only(capability: str, read_
         ({"volume": _volume(), "node_id": "x", "rival": "m"}, "is attached to node m", "attachError"),
     ],
 )
-def test_what_cannot_be_attached_is_refused_by_name(facts: dict[str, Any], message: str, field: str) -> None:
+def test_what_cannot_be_attached_is_rejected_by_name(facts: dict[str, Any], message: str, field: str) -> None:
     found = decide(AttachmentFacts(_attachment(), _driver(), **facts))
-    assert isinstance(found, RefuseAttachment)
+    assert isinstance(found, RejectAttachment)
     assert message in found.message
     assert found.field == field
 
@@ -132,5 +132,5 @@ def test_without_the_annotation_the_node_is_found_by_its_csinode() -> None:
     )
     assert decide(AttachmentFacts(one, _driver(), _volume(), "now")) == DetachVolume(_volume().spec.csi, "now")
     found = decide(AttachmentFacts(one, _driver(), _volume(), ""))
-    assert isinstance(found, RefuseAttachment)
+    assert isinstance(found, RejectAttachment)
     assert found.field == "detachError"

@@ -26,7 +26,7 @@ from tonnage.base.aio.clock import RealClock, parse_rfc3339
 from tonnage.base.errors import UnavailableError
 from tonnage.controller.certificates.authority_folder import AuthorityFolder
 from tonnage.controller.certificates.pod_requests import (
-    PodCertificateRefusedError,
+    PodCertificateRejectedError,
     PodCertificateSigner,
     check_pod_request,
     issued_status,
@@ -119,7 +119,7 @@ DENIED: list[tuple[str, dict[str, Any], dict[str, Any], str, str]] = [
 def test_denied(spec: dict[str, Any], pod: dict[str, Any], reason: str, text: str) -> None:
     if any("/" in key for key in spec):  # annotations that pod and request share
         spec, pod = {"unverifiedUserAnnotations": spec}, {**pod, "userAnnotations": spec}
-    with pytest.raises(PodCertificateRefusedError, match=text) as raised:
+    with pytest.raises(PodCertificateRejectedError, match=text) as raised:
         check_pod_request(request_of(**spec), pod_of(**pod), POLICY)
     assert raised.value.reason == reason
 
@@ -148,7 +148,7 @@ def test_keys() -> None:
     ],
 )
 def test_a_key_that_we_do_not_sign_for(text: str) -> None:
-    with pytest.raises(PodCertificateRefusedError) as raised:
+    with pytest.raises(PodCertificateRejectedError) as raised:
         public_key(request_of(stubPKCS10Request=text).spec)
     assert raised.value.reason == "UnsupportedKeyType"
 

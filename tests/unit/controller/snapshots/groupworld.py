@@ -110,8 +110,8 @@ class GroupWorld(World):
 
     async def _take_group(self, content: VolumeGroupSnapshotContent) -> None:
         given, uid = content.spec.source.group_snapshot_handles, content.spec.volume_group_snapshot_ref.uid
-        if self.refusal:
-            status: dict[str, Any] = {"readyToUse": False, "error": {"message": self.refusal, "time": TAKEN}}
+        if self.rejection:
+            status: dict[str, Any] = {"readyToUse": False, "error": {"message": self.rejection, "time": TAKEN}}
         else:
             made = {f"{volume}-{uid}": volume for volume in content.spec.source.volume_handles}
             if given is not None:

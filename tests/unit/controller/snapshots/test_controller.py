@@ -147,7 +147,7 @@ async def _paused(controller: Controller) -> AsyncIterator[None]:
         ({"classes": ()}, "GetSnapshotClassFailed", '"tonnage" not found'),
         ({"named": False, "classes": ()}, "SetDefaultSnapshotClassFailed", "cannot find default snapshot class of"),
         ({"named": False, "classes": ("a", "b")}, "SetDefaultSnapshotClassFailed", "2 default snapshot classes were"),
-        ({"claim": "missing"}, "SnapshotContentCreationFailed", "claim default/data is not there"),
+        ({"claim": "missing"}, "SnapshotContentCreationFailed", "claim default/data does not exist"),
         ({"claim": "unbound"}, "SnapshotContentCreationFailed", "the PVC data is not yet bound to a PV"),
         ({"claim": "deleting"}, "SnapshotContentCreationFailed", "claim default/data is being deleted"),
         ({"claim": "local"}, "SnapshotContentCreationFailed", "snapshotting non-CSI volumes is not supported"),
@@ -200,7 +200,7 @@ async def test_what_was_missing_is_noticed_without_a_timer(world: World, control
     shown = await world.get()
     assert shown is not None
     assert shown.status.error is not None
-    assert "claim default/data is not there" in shown.status.error.message
+    assert "claim default/data does not exist" in shown.status.error.message
     await world.bound()
     await controller.settled()
     shown = await world.get()
@@ -208,11 +208,11 @@ async def test_what_was_missing_is_noticed_without_a_timer(world: World, control
     assert (shown.status.ready_to_use, shown.status.error) == (True, None)
 
 
-async def test_what_the_driver_refuses_is_shown_and_can_be_deleted(
+async def test_what_the_driver_rejects_is_shown_and_can_be_deleted(
     world: World, controller: Controller, told: Told
 ) -> None:
     """The agent of our own driver emits it; that of another does not."""
-    world.refusal = "pool fast on node n1 has no room"
+    world.rejection = "pool fast on node n1 has no room"
     for name, driver in (("tonnage", names.DRIVER), ("other", OTHER)):
         await world.classed(name, driver=driver)
         await world.bound(f"data-{name}", driver=driver)
@@ -222,7 +222,7 @@ async def test_what_the_driver_refuses_is_shown_and_can_be_deleted(
     shown = await world.get("tonnage")
     assert shown is not None
     assert shown.status.error is not None
-    assert (shown.status.ready_to_use, shown.status.error.message) == (False, world.refusal)
+    assert (shown.status.ready_to_use, shown.status.error.message) == (False, world.rejection)
     failures = [about for about, _, reason, _ in await told() if reason == "SnapshotCreationFailed"]
     assert failures == ["other"]
     assert await controller.settled() == []

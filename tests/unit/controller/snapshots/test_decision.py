@@ -174,7 +174,7 @@ def test_actions(facts: Facts, action: object) -> None:
         (replace(WHOLE, sources=_source(volume(OTHER))), "SnapshotContentCreationFailed", False),
     ],
 )
-def test_refusals(facts: Facts, reason: str, *, ready: bool | None) -> None:
+def test_rejections(facts: Facts, reason: str, *, ready: bool | None) -> None:
     found = decide(facts)
     assert isinstance(found, RejectSnapshot)
     assert (found.reason, found.ready) == (reason, ready)

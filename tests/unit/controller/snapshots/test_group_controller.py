@@ -255,8 +255,8 @@ async def test_what_was_missing_is_noticed_without_a_timer(world: GroupWorld, lo
     assert (shown.status.ready_to_use, shown.status.error) == (True, None)
 
 
-async def test_what_the_driver_refuses_is_shown_and_can_be_deleted(world: GroupWorld, loops: GroupLoops) -> None:
-    world.refusal = "pool fast on node n1 has no capacity for snapshots"
+async def test_what_the_driver_rejects_is_shown_and_can_be_deleted(world: GroupWorld, loops: GroupLoops) -> None:
+    world.rejection = "pool fast on node n1 has no capacity for snapshots"
     await world.group_classed()
     await world.db()
     await world.group()
@@ -264,7 +264,7 @@ async def test_what_the_driver_refuses_is_shown_and_can_be_deleted(world: GroupW
     shown = await world.get_group()
     assert shown is not None
     assert shown.status.error is not None
-    assert (shown.status.ready_to_use, shown.status.error.message) == (False, world.refusal)
+    assert (shown.status.ready_to_use, shown.status.error.message) == (False, world.rejection)
     assert await world.members() == []
     await world.kube.delete(GROUP_SNAPSHOTS, "nightly", "default")
     await loops.settled()

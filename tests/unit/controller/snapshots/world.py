@@ -66,7 +66,7 @@ class World:
 
     kube: Client
     storage: dict[str, str] = field(default_factory=dict)
-    refusal: str = ""
+    rejection: str = ""
 
     async def bound(self, name: str = "data", *, driver: str = names.DRIVER, volume: Any = None) -> None:
         """A bound claim with its volume `v-NAME` on node n1."""
@@ -148,8 +148,8 @@ class World:
 
     async def _make_ready(self, content: VolumeSnapshotContent) -> None:
         source = content.spec.source
-        if self.refusal:
-            error = {"message": self.refusal, "time": "2026-01-02T03:04:05Z"}
+        if self.rejection:
+            error = {"message": self.rejection, "time": "2026-01-02T03:04:05Z"}
             return await self._write(content, {"readyToUse": False, "error": error})
         handle = source.snapshot_handle or f"pool/{snapshot_name(content.spec.volume_snapshot_ref.uid)}"
         self.storage.setdefault(handle, source.volume_handle)

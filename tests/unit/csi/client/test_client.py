@@ -24,10 +24,10 @@ from tonnage.csi.server.service import Service
 
 MOUNT = [VolumeCapability()]
 
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
-async def test_calls_are_counted_by_driver_method_and_code(client: FullCsiClient, refused: Refused) -> None:
+async def test_calls_are_counted_by_driver_method_and_code(client: FullCsiClient, rejected: Rejected) -> None:
     def count(method: str, code: str) -> float:
         labels = {"driver_name": "csi.tonnage.dev", "method_name": f"/csi.v1.{method}", "grpc_status_code": code}
         return REGISTRY.get_sample_value("csi_sidecar_operations_seconds_count", labels) or 0
@@ -35,7 +35,7 @@ async def test_calls_are_counted_by_driver_method_and_code(client: FullCsiClient
     await client.plugin_info()
     before = count("Controller/CreateVolume", "OK"), count("Controller/CreateVolume", "InvalidArgument")
     await client.create_volume("a", 1 << 20, MOUNT)
-    await refused(client.create_volume("a", 1 << 20, []), Code.INVALID_ARGUMENT)
+    await rejected(client.create_volume("a", 1 << 20, []), Code.INVALID_ARGUMENT)
     after = count("Controller/CreateVolume", "OK"), count("Controller/CreateVolume", "InvalidArgument")
     assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
 

@@ -44,9 +44,9 @@ async def test_a_volume_comes_and_goes(tmp_path: Path) -> None:
     assert (await local.plugin_info()).name == local.driver == "csi.tonnage.dev"
     made = await local.create_volume("one", 60, [WRITER])
     assert (await local.get_capacity()).available == 40
-    with pytest.raises(CsiError, match="40") as refused:
+    with pytest.raises(CsiError, match="40") as rejected:
         await local.create_volume("two", 60, [WRITER])
-    assert refused.value.code is Code.RESOURCE_EXHAUSTED
+    assert rejected.value.code is Code.RESOURCE_EXHAUSTED
     await local.delete_volume(made.id)
     await local.delete_volume(made.id)
     assert (await local.get_capacity()).available == 100
@@ -58,9 +58,9 @@ async def test_a_volume_has_one_call_at_a_time(tmp_path: Path) -> None:
     local = client(tmp_path, pool)
     first = asyncio.ensure_future(local.create_volume("one", 60, [WRITER]))
     await asyncio.sleep(0)
-    with pytest.raises(CsiError, match="operation pending") as refused:
+    with pytest.raises(CsiError, match="operation pending") as rejected:
         await local.create_volume("one", 60, [WRITER])
-    assert refused.value.code is Code.ABORTED
+    assert rejected.value.code is Code.ABORTED
     pool.let.set()
     assert (await first).size == 60
 
@@ -87,9 +87,9 @@ async def test_time_is_up_and_the_end_of_a_driver(tmp_path: Path) -> None:
     driver = Driver("node-1", {"scratch": pool}, tmp_path, default_pool="scratch")
     calls = Calls("test", services(driver), driver.in_flight, driver.clock)
     local = client_of(calls, tmp_path / "csi.sock")
-    with pytest.raises(CsiError) as refused:
+    with pytest.raises(CsiError) as rejected:
         await local.create_volume("one", 60, [WRITER], timeout=0.01)
-    assert refused.value.code is Code.DEADLINE_EXCEEDED
+    assert rejected.value.code is Code.DEADLINE_EXCEEDED
     second = asyncio.ensure_future(local.create_volume("two", 30, [WRITER]))
     while "two" not in pool.asked:
         await asyncio.sleep(0)
@@ -98,8 +98,8 @@ async def test_time_is_up_and_the_end_of_a_driver(tmp_path: Path) -> None:
         await second
 
 
-async def test_what_is_refused_at_the_edge(tmp_path: Path) -> None:
+async def test_what_is_rejected_at_the_edge(tmp_path: Path) -> None:
     local = client(tmp_path, FakePool("scratch", 100, directories=False))
-    with pytest.raises(CsiError) as refused:
+    with pytest.raises(CsiError) as rejected:
         await local.create_volume("", 60, [WRITER])
-    assert refused.value.code is Code.INVALID_ARGUMENT
+    assert rejected.value.code is Code.INVALID_ARGUMENT

@@ -17,7 +17,7 @@ from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 def test_a_driver_that_does_not_hold_together(folder: Path, pool: FakePool) -> None:
@@ -40,15 +40,15 @@ def test_a_long_node_name_becomes_a_label_value(folder: Path, pool: FakePool) ->
     assert len(value) <= 63
 
 
-async def test_a_volume_of_a_pool_that_is_not_served_is_never_gone(refused: Refused, client: CsiClient) -> None:
-    kept = await refused(client.delete_volume("retired/pvc-1"), Code.UNAVAILABLE, "pool 'retired' is not served")
+async def test_a_volume_of_a_pool_that_is_not_served_is_never_gone(rejected: Rejected, client: CsiClient) -> None:
+    kept = await rejected(client.delete_volume("retired/pvc-1"), Code.UNAVAILABLE, "pool 'retired' is not served")
     assert not kept.final
     await client.delete_volume("no form of ours")
-    await refused(client.delete_volume(""), Code.INVALID_ARGUMENT, "volume_id is missing")
+    await rejected(client.delete_volume(""), Code.INVALID_ARGUMENT, "volume_id is missing")
 
 
 async def test_several_names_over_the_same_pools(
-    refused: Refused, driver: Driver, endpoint: DriverEndpoint, client: CsiClient
+    rejected: Rejected, driver: Driver, endpoint: DriverEndpoint, client: CsiClient
 ) -> None:
     pmem = Driver(driver.node_id, driver.pools, driver.state, name="pmem-csi.intel.com", in_flight=driver.in_flight)
     socket = endpoint.socket.with_name("pmem.sock")
@@ -58,7 +58,7 @@ async def test_several_names_over_the_same_pools(
         made = await other.create_volume("theirs", GIB, MOUNT, parameters=words_of_pmem)
         assert dict((await driver.pools["default"].get("theirs")).parameters) == {"erase": "none"}
         bad = other.create_volume("b", GIB, MOUNT, parameters={"eraseafter": "perhaps"})
-        await refused(bad, Code.INVALID_ARGUMENT, "eraseafter='perhaps'", "true")
+        await rejected(bad, Code.INVALID_ARGUMENT, "eraseafter='perhaps'", "true")
         await client.create_volume("ours", GIB, MOUNT)
         assert [volume.id for volume in await other.list_volumes()] == [made.id]
         assert [volume.id for volume in await client.list_volumes()] == ["default/ours"]

@@ -29,12 +29,12 @@ from tonnage.storage.pools.fake.backend import FEATURES, FakePool
 
 MI = 1 << 20
 MOUNT = VolumeCapability()
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 @pytest.fixture
-def refused() -> Refused:
-    """refused(call): the error of a call that must fail."""
+def rejected() -> Rejected:
+    """rejected(call): the error of a call that must fail."""
 
     async def check(call: Awaitable[Any]) -> CsiError:
         with pytest.raises(CsiError) as raised:
@@ -115,15 +115,15 @@ async def test_a_class_says_it_too(client: FullCsiClient, driver: Driver, pool: 
 
 @pytest.mark.slow
 async def test_while_it_is_filled_it_can_be_asked_for_again_but_not_used(
-    client: FullCsiClient, driver: Driver, pool: FakePool, files: Files, refused: Refused
+    client: FullCsiClient, driver: Driver, pool: FakePool, files: Files, rejected: Rejected
 ) -> None:
     files.files["/x"], files.hold, files.breaks = bytes(4 * MI), threading.Event(), [2 * MI]
     for _ in range(2):
-        failure = await refused(make(client, files))
+        failure = await rejected(make(client, files))
         assert failure.code is Code.ABORTED
         assert f" of 4 MiB from {files.url}/x" in failure.message
     assert (await pool.get("pvc-1")).owner[CONTENT].startswith("filling:")
-    failure = await refused(client.stage("default/pvc-1", driver.state / "staging", MOUNT))
+    failure = await rejected(client.stage("default/pvc-1", driver.state / "staging", MOUNT))
     assert (failure.code, "is being filled" in failure.message) == (Code.FAILED_PRECONDITION, True)
     files.hold.set()
     while (await pool.get("pvc-1")).owner[CONTENT].startswith("filling:"):
@@ -134,12 +134,12 @@ async def test_while_it_is_filled_it_can_be_asked_for_again_but_not_used(
 
 
 async def test_a_wrong_digest_leaves_no_volume(
-    client: FullCsiClient, pool: FakePool, files: Files, refused: Refused
+    client: FullCsiClient, pool: FakePool, files: Files, rejected: Rejected
 ) -> None:
     request = asked(files)
     files.files["/x"] = b"other"
     for _ in range(2):
-        failure = await refused(client.create_volume("pvc-1", 8 * MI, [MOUNT], **request))
+        failure = await rejected(client.create_volume("pvc-1", 8 * MI, [MOUNT], **request))
         assert failure.infeasible
         assert hashlib.sha256(b"other").hexdigest() in failure.message
         assert hashlib.sha256(b"hello").hexdigest() in failure.message
@@ -147,15 +147,15 @@ async def test_a_wrong_digest_leaves_no_volume(
 
 
 async def test_a_failure_after_the_answer_is_told_by_the_next_one(
-    client: FullCsiClient, pool: FakePool, files: Files, refused: Refused
+    client: FullCsiClient, pool: FakePool, files: Files, rejected: Rejected
 ) -> None:
     request = asked(files)
     files.files["/x"], files.hold = b"other", threading.Event()
-    assert (await refused(client.create_volume("pvc-1", 8 * MI, [MOUNT], **request))).code is Code.ABORTED
+    assert (await rejected(client.create_volume("pvc-1", 8 * MI, [MOUNT], **request))).code is Code.ABORTED
     files.hold.set()
     while await pool.list():
         await asyncio.sleep(0.01)
-    failure = await refused(client.create_volume("pvc-1", 8 * MI, [MOUNT], **request))
+    failure = await rejected(client.create_volume("pvc-1", 8 * MI, [MOUNT], **request))
     assert (failure.infeasible, await pool.list()) == (True, [])
 
 
@@ -164,7 +164,7 @@ async def test_a_call_during_the_deletion_of_a_failed_volume_makes_no_other(
     driver: Driver,
     pool: FakePool,
     files: Files,
-    refused: Refused,
+    rejected: Rejected,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A call that waited for the lock of that name would make the volume anew, and answer with the old failure."""
@@ -179,40 +179,40 @@ async def test_a_call_during_the_deletion_of_a_failed_volume_makes_no_other(
     monkeypatch.setattr(pool.fake, "delete", slow_delete)
     monkeypatch.setattr(pool.fake, "is_instant", False)
     files.files["/x"] = b"other"
-    assert (await refused(client.create_volume("pvc-1", 8 * MI, [MOUNT], **request))).code is Code.ABORTED
+    assert (await rejected(client.create_volume("pvc-1", 8 * MI, [MOUNT], **request))).code is Code.ABORTED
     await deletes.wait()
     call = asyncio.create_task(client.create_volume("pvc-1", 8 * MI, [MOUNT], **request))
     while "pvc-1" not in driver.in_flight._keys:  # it has begun, and waits
         await asyncio.sleep(0)
     may_end.set()
-    assert (await refused(call)).infeasible
+    assert (await rejected(call)).infeasible
     assert await pool.list() == []
 
 
 async def test_a_call_without_content_is_not_answered_with_a_volume_that_is_being_filled(
-    client: FullCsiClient, pool: FakePool, files: Files, refused: Refused
+    client: FullCsiClient, pool: FakePool, files: Files, rejected: Rejected
 ) -> None:
     files.status = [503]
-    assert (await refused(make(client, files))).code is Code.UNAVAILABLE
-    failure = await refused(client.create_volume("pvc-1", 8 * MI, [MOUNT]))
+    assert (await rejected(make(client, files))).code is Code.UNAVAILABLE
+    failure = await rejected(client.create_volume("pvc-1", 8 * MI, [MOUNT]))
     assert (failure.code, "its content is not complete" in failure.message) == (Code.ALREADY_EXISTS, True)
 
 
 async def test_a_server_that_is_away_is_asked_again(
-    client: FullCsiClient, pool: FakePool, files: Files, refused: Refused
+    client: FullCsiClient, pool: FakePool, files: Files, rejected: Rejected
 ) -> None:
     files.status = [503]
-    assert (await refused(make(client, files))).code is Code.UNAVAILABLE
+    assert (await rejected(make(client, files))).code is Code.UNAVAILABLE
     assert (await pool.get("pvc-1")).owner[CONTENT].startswith("filling:")
     await made(client, files)
     assert (await pool.get("pvc-1")).owner[CONTENT].startswith("filled:")
 
 
 async def test_deletion_stops_it(
-    client: FullCsiClient, driver: Driver, pool: FakePool, files: Files, refused: Refused
+    client: FullCsiClient, driver: Driver, pool: FakePool, files: Files, rejected: Rejected
 ) -> None:
     files.files["/x"], files.hold, files.breaks = bytes(4 * MI), threading.Event(), [2 * MI]
-    assert (await refused(make(client, files))).code is Code.ABORTED
+    assert (await rejected(make(client, files))).code is Code.ABORTED
     async with asyncio.timeout(20):  # less than a read waits: the thread is in one, which the stop ends
         await client.delete_volume("default/pvc-1")
     assert (await pool.list(), pool.fake.staged) == ([], {})
@@ -220,12 +220,12 @@ async def test_deletion_stops_it(
 
 @pytest.mark.slow
 async def test_one_that_waits_for_others_is_stopped_at_once(
-    client: FullCsiClient, driver: Driver, pool: FakePool, files: Files, refused: Refused
+    client: FullCsiClient, driver: Driver, pool: FakePool, files: Files, rejected: Rejected
 ) -> None:
     files.hold = threading.Event()
     for name in ("pvc-1", "pvc-2", "pvc-3", "pvc-4", "pvc-5"):
         call = client.create_volume(name, 8 * MI, [MOUNT], **asked(files))
-        assert (await refused(call)).code is Code.ABORTED
+        assert (await rejected(call)).code is Code.ABORTED
     assert len(files.seen) == 4
     assert "default/pvc-5" not in pool.fake.staged
     assert len(pool.fake.staged) == 4
@@ -237,14 +237,14 @@ async def test_one_that_waits_for_others_is_stopped_at_once(
 
 
 async def test_another_content_is_begun_anew_until_one_is_whole(
-    client: FullCsiClient, driver: Driver, files: Files, refused: Refused
+    client: FullCsiClient, driver: Driver, files: Files, rejected: Rejected
 ) -> None:
     files.files["/y"] = b"second"
     files.status = [503]
-    assert (await refused(make(client, files))).code is Code.UNAVAILABLE
+    assert (await rejected(make(client, files))).code is Code.UNAVAILABLE
     await made(client, files, **asked(files, "y"))
     assert os.listdir(shown(driver)) == ["y"]
-    failure = await refused(make(client, files))
+    failure = await rejected(make(client, files))
     assert (failure.code, "delete the claim" in failure.message) == (Code.ALREADY_EXISTS, True)
     assert os.listdir(shown(driver)) == ["y"], "a volume that is whole stays as it is"
     await made(client, files, **asked(files, "y"))
@@ -291,20 +291,20 @@ async def test_after_a_kill_it_can_be_deleted(killed: FullCsiClient, driver: Dri
         (MOUNT, {names.PARAM_CONTENT: '{"image":{"reference":"a"}}'}, "no image store"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_filled_is_refused_before_anything_is_made(
-    client: FullCsiClient, pool: FakePool, files: Files, refused: Refused, capability: VolumeCapability, parameters: dict[str, str], words: str
+async def test_what_cannot_be_filled_is_rejected_before_anything_is_made(
+    client: FullCsiClient, pool: FakePool, files: Files, rejected: Rejected, capability: VolumeCapability, parameters: dict[str, str], words: str
 ) -> None:  # fmt: skip
     request = {names.PARAM_CONTENT: encode(FolderSpec("models")), **parameters}
-    failure = await refused(client.create_volume("pvc-1", 8 * MI, [capability], parameters=request))
+    failure = await rejected(client.create_volume("pvc-1", 8 * MI, [capability], parameters=request))
     assert failure.infeasible
     assert words in failure.message
     assert (await pool.list(), files.seen) == ([], [])
 
 
 async def test_a_claims_content_sends_the_classs_secret_only_where_the_secret_says(
-    client: FullCsiClient, pool: FakePool, files: Files, refused: Refused
+    client: FullCsiClient, pool: FakePool, files: Files, rejected: Rejected
 ) -> None:
-    failure = await refused(make(client, files, secrets={"token": "t0ps3cret", "hosts": "files.example.com"}))
+    failure = await rejected(make(client, files, secrets={"token": "t0ps3cret", "hosts": "files.example.com"}))
     assert failure.infeasible
     assert f"its key 'hosts' does not name '{files.url}'" in failure.message
     assert "t0ps3cret" not in failure.message
@@ -333,26 +333,26 @@ async def test_the_classs_own_source_needs_no_hosts(client: FullCsiClient, files
     ],
 )
 async def test_inline_volumes_begin_empty_and_have_no_attribute_of_classes(
-    client: FullCsiClient, pool: FakePool, folder: Path, refused: Refused, attribute: dict[str, str]
+    client: FullCsiClient, pool: FakePool, folder: Path, rejected: Rejected, attribute: dict[str, str]
 ) -> None:
     ((key, value),) = attribute.items()
     context = {names.CSI_EPHEMERAL: "true", "size": "1Mi", key: value.replace("FOLDER", str(folder))}
-    failure = await refused(client.publish("csi-1", folder / "pod", MOUNT, context=context))
+    failure = await rejected(client.publish("csi-1", folder / "pod", MOUNT, context=context))
     assert failure.code is Code.INVALID_ARGUMENT
     assert f"volumeAttributes: {key!r}" in failure.message
     assert await pool.list() == []
 
 
 async def test_a_volume_that_was_made_empty_stays_empty(
-    client: FullCsiClient, pool: FakePool, files: Files, refused: Refused
+    client: FullCsiClient, pool: FakePool, files: Files, rejected: Rejected
 ) -> None:
     await client.create_volume("pvc-1", 8 * MI, [MOUNT])
-    assert (await refused(make(client, files))).code is Code.ALREADY_EXISTS
+    assert (await rejected(make(client, files))).code is Code.ALREADY_EXISTS
     assert len(await pool.list()) == 1
 
 
 async def test_a_copy_is_of_its_source_whatever_its_class_says(
-    client: FullCsiClient, refused: Refused, pool: FakePool, files: Files
+    client: FullCsiClient, rejected: Rejected, pool: FakePool, files: Files
 ) -> None:
     from tonnage.csi.client.types import ContentSource
 
@@ -361,9 +361,9 @@ async def test_a_copy_is_of_its_source_whatever_its_class_says(
     await client.create_volume("pvc-2", 8 * MI, [MOUNT], parameters={"source": "folder:models"}, source=source)
     assert CONTENT not in (await pool.get("pvc-2")).owner
     files.status = [503]
-    assert (await refused(make(client, files))).code is Code.UNAVAILABLE
+    assert (await rejected(make(client, files))).code is Code.UNAVAILABLE
     source = ContentSource(volume_id="default/pvc-1")
-    failure = await refused(client.create_volume("pvc-3", 8 * MI, [MOUNT], source=source))
+    failure = await rejected(client.create_volume("pvc-3", 8 * MI, [MOUNT], source=source))
     assert failure.code is Code.FAILED_PRECONDITION
-    failure = await refused(client.create_snapshot("s", "default/pvc-1"))
+    failure = await rejected(client.create_snapshot("s", "default/pvc-1"))
     assert (failure.code, "is being filled" in failure.message) == (Code.FAILED_PRECONDITION, True)

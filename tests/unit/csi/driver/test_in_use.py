@@ -16,7 +16,7 @@ from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 MOUNT = VolumeCapability()
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 class Held(FakePool):
@@ -56,11 +56,11 @@ async def test_a_delete_that_waits_for_its_user_does_not_keep_the_user_from_unst
         assert await client.list_volumes() == []
 
 
-async def test_a_delete_gives_up_when_the_user_stays(folder: Path, refused: Refused) -> None:
+async def test_a_delete_gives_up_when_the_user_stays(folder: Path, rejected: Rejected) -> None:
     pool, client = Held(), CsiClient(folder / "csi.sock")
     driver = Driver("n", {"held": pool}, folder / "state", default_pool="held")
     async with DriverEndpoint(driver, client.socket), client:
         volume = (await client.create_volume("v", GIB, [MOUNT])).id
         await client.stage(volume, folder / "s", MOUNT)
-        await refused(client.delete_volume(volume), Code.FAILED_PRECONDITION, "volume v is in use")
+        await rejected(client.delete_volume(volume), Code.FAILED_PRECONDITION, "volume v is in use")
         assert pool.looked.qsize() == 4

@@ -29,7 +29,7 @@ POD = {
     names.CSI_SERVICE_ACCOUNT: "default",
 }
 
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 @pytest.fixture
@@ -83,50 +83,55 @@ async def test_a_pod_cannot_name_a_claim_as_the_owner(client: FullCsiClient, poo
         ({"size": "1Gi", "nsmode": "fsdax"}, ["unknown parameter 'nsmode'"]),
     ],
 )
-async def test_attributes_that_are_refused(
-    client: FullCsiClient, refused: Refused, pool: FakePool, target: Path, attributes: dict[str, str], texts: list[str]
+async def test_attributes_that_are_rejected(
+    client: FullCsiClient,
+    rejected: Rejected,
+    pool: FakePool,
+    target: Path,
+    attributes: dict[str, str],
+    texts: list[str],
 ) -> None:
     publish = client.publish(HANDLE, target, MOUNT, context={**POD, **attributes})
-    await refused(publish, Code.INVALID_ARGUMENT, "volumeAttributes", *texts)
+    await rejected(publish, Code.INVALID_ARGUMENT, "volumeAttributes", *texts)
     assert await pool.list() == []
 
 
-async def test_other_refusals(client: FullCsiClient, refused: Refused, pool: FakePool, target: Path) -> None:
+async def test_other_rejections(client: FullCsiClient, rejected: Rejected, pool: FakePool, target: Path) -> None:
     sized = {**POD, "size": "1Gi"}
     publish = client.publish
     bad = Code.INVALID_ARGUMENT
-    await refused(publish(HANDLE, target, VolumeCapability(block=True), context=sized), bad, "needs a claim")
-    await refused(publish(HANDLE, target, VolumeCapability(fstype="ntfs"), context=sized), bad, "'ntfs'")
-    await refused(publish(HANDLE, target, VolumeCapability(AccessMode(5)), context=sized), bad, "one node")
-    await refused(publish(HANDLE, target / "a", MOUNT, context=sized), Code.FAILED_PRECONDITION, "not there")
+    await rejected(publish(HANDLE, target, VolumeCapability(block=True), context=sized), bad, "needs a claim")
+    await rejected(publish(HANDLE, target, VolumeCapability(fstype="ntfs"), context=sized), bad, "'ntfs'")
+    await rejected(publish(HANDLE, target, VolumeCapability(AccessMode(5)), context=sized), bad, "one node")
+    await rejected(publish(HANDLE, target / "a", MOUNT, context=sized), Code.FAILED_PRECONDITION, "not there")
     too_much = publish(HANDLE, target, MOUNT, context={**POD, "size": "1000Gi"})
-    await refused(too_much, Code.OUT_OF_RANGE, "can never fit")
+    await rejected(too_much, Code.OUT_OF_RANGE, "can never fit")
     assert await pool.list() == []
     not_inline = publish(HANDLE, target, MOUNT, context={"size": "1Gi"})
-    await refused(not_inline, Code.NOT_FOUND)
+    await rejected(not_inline, Code.NOT_FOUND)
 
 
-async def test_what_was_published_is_not_changed(client: FullCsiClient, refused: Refused, target: Path) -> None:
+async def test_what_was_published_is_not_changed(client: FullCsiClient, rejected: Rejected, target: Path) -> None:
     await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
     larger = client.publish(HANDLE, target, MOUNT, context={**POD, "size": "2Gi"})
-    await refused(larger, Code.ALREADY_EXISTS)
+    await rejected(larger, Code.ALREADY_EXISTS)
     moved = client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi", "pool": "fast"})
-    await refused(moved, Code.ALREADY_EXISTS, "exists in pool default")
-    await refused(client.delete_volume(HANDLE), Code.FAILED_PRECONDITION, "ends with its pod")
+    await rejected(moved, Code.ALREADY_EXISTS, "exists in pool default")
+    await rejected(client.delete_volume(HANDLE), Code.FAILED_PRECONDITION, "ends with its pod")
 
 
 async def test_inline_and_persistent_volumes_never_mix(
-    client: FullCsiClient, refused: Refused, pool: FakePool, target: Path
+    client: FullCsiClient, rejected: Rejected, pool: FakePool, target: Path
 ) -> None:
     made = await client.create_volume("csi-abc", GIB, [MOUNT])
     publish = client.publish("csi-abc", target, MOUNT, context={**POD, "size": "1Gi"})
-    await refused(publish, Code.ALREADY_EXISTS, "is not an inline volume")
+    await rejected(publish, Code.ALREADY_EXISTS, "is not an inline volume")
     await client.unpublish("csi-abc", target)
     assert [volume.name for volume in await pool.list()] == ["csi-abc"], "made by a claim, it outlives the pod"
     await client.delete_volume(made.id)
     await client.publish("csi-abc", target, MOUNT, context={**POD, "size": "1Gi"})
     create = client.create_volume("csi-abc", GIB, [MOUNT])
-    await refused(create, Code.ALREADY_EXISTS, "inline volume of a pod")
+    await rejected(create, Code.ALREADY_EXISTS, "inline volume of a pod")
 
 
 async def test_pmem_csi_attributes_under_its_name(driver: Driver, folder: Path, pool: FakePool, target: Path) -> None:
@@ -164,7 +169,7 @@ class Failing(FakePool):
 
 @pytest.mark.parametrize("step", ["publish", "unstage", "delete"])
 async def test_after_a_failure_at_any_step_the_repeated_call_goes_on(
-    folder: Path, refused: Refused, target: Path, step: str
+    folder: Path, rejected: Rejected, target: Path, step: str
 ) -> None:
     pool = Failing("default", GIB)
     pool.failing = step
@@ -177,12 +182,12 @@ async def test_after_a_failure_at_any_step_the_repeated_call_goes_on(
             await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
 
         if step == "publish":
-            await refused(publish(), Code.INTERNAL, "publish failed")
+            await rejected(publish(), Code.INTERNAL, "publish failed")
             assert await pool.list() == [], "after a final error nobody calls unpublish"
             assert list((folder / "state" / "inline").iterdir()) == []
         await publish()
         if step != "publish":
-            await refused(client.unpublish(HANDLE, target), Code.INTERNAL, f"{step} failed")
+            await rejected(client.unpublish(HANDLE, target), Code.INTERNAL, f"{step} failed")
             assert len(await pool.list()) == 1, "the record goes last, so that the repeat finds the rest"
         await client.unpublish(HANDLE, target)
         assert await pool.list() == []
@@ -190,23 +195,25 @@ async def test_after_a_failure_at_any_step_the_repeated_call_goes_on(
         assert list((folder / "state" / "inline").iterdir()) == []
 
 
-async def test_a_failed_repeat_keeps_the_volume_of_a_running_pod(folder: Path, refused: Refused, target: Path) -> None:
+async def test_a_failed_repeat_keeps_the_volume_of_a_running_pod(
+    folder: Path, rejected: Rejected, target: Path
+) -> None:
     pool = Failing("default", GIB)
     driver = Driver("node-1", {"default": pool}, folder / "state")
     async with DriverEndpoint(driver, folder / "f.sock") as served, FullCsiClient(served.socket) as client:
         await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
         pool.failing = "publish"
         repeat = client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
-        await refused(repeat, Code.INTERNAL, "publish failed")
+        await rejected(repeat, Code.INTERNAL, "publish failed")
         assert len(await pool.list()) == 1
         assert target.is_dir()
 
 
 async def test_a_target_that_shows_another_volume_is_left_alone(
-    client: FullCsiClient, refused: Refused, pool: FakePool, target: Path
+    client: FullCsiClient, rejected: Rejected, pool: FakePool, target: Path
 ) -> None:
     await client.publish(HANDLE, target, MOUNT, context={**POD, "size": "1Gi"})
     other = client.publish("csi-other", target, MOUNT, context={**POD, "size": "1Gi"})
-    await refused(other, Code.ALREADY_EXISTS, "already shows")
+    await rejected(other, Code.ALREADY_EXISTS, "already shows")
     assert target.is_dir()
     assert [volume.name for volume in await pool.list()] == [HANDLE]

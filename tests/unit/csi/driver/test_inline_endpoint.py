@@ -90,7 +90,7 @@ async def test_after_a_success_no_repeated_call_fails(client: FullCsiClient, sou
         (MODE, {**CONTEXT, "csi.storage.k8s.io/serviceAccount.tokens": "{"}, "cannot be read"),
     ],
 )
-async def test_what_cannot_be_is_refused(
+async def test_what_cannot_be_is_rejected(
     client: FullCsiClient, folder: Path, mode: VolumeCapability, context: dict[str, str], text: str
 ) -> None:
     with pytest.raises(CsiError, match=text) as raised:

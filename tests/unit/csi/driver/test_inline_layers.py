@@ -40,7 +40,7 @@ async def test_the_default_pool(driver: Driver, pool: FakePool, tmp_path: Path) 
 
 
 @pytest.mark.asyncio
-async def test_refusals(driver: Driver, tmp_path: Path) -> None:
+async def test_rejections(driver: Driver, tmp_path: Path) -> None:
     heard = Heard()
     layers = PoolLayers(replace(driver, hooks=heard))
     with pytest.raises(InvalidError, match="there is no pool 'none'"):

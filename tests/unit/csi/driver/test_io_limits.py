@@ -30,7 +30,7 @@ UIDS = ("0f1e2d3c-1111-2222-3333-444455556666", "0f1e2d3c-1111-2222-3333-4444555
 HELD = "7:99 riops=100 wiops=100 rbps=1048576 wbps=1048576"
 FREE = "7:99 riops=max wiops=max rbps=max wbps=max"
 
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 class DevicePool(FakePool):
@@ -131,23 +131,23 @@ async def test_a_change_holds_at_once_for_all_pods(client: FullCsiClient, show: 
 
 
 async def test_a_pod_without_a_cgroup_gets_no_volume_with_limits(
-    client: FullCsiClient, refused: Refused, show: Show, folder: Path
+    client: FullCsiClient, rejected: Rejected, show: Show, folder: Path
 ) -> None:
     volume = await client.create_volume("a", GIB, [MOUNT], parameters=SLOW)
     stranger = UIDS[0].replace("0f", "ff")
-    await refused(show(volume.id, stranger), Code.FAILED_PRECONDITION, "limits of IO", f"pod {stranger} has no cgroup")
-    await refused(show(volume.id, "x", path="alloc/{}"), Code.FAILED_PRECONDITION, "tells of no pod", "ioCgroup")
+    await rejected(show(volume.id, stranger), Code.FAILED_PRECONDITION, "limits of IO", f"pod {stranger} has no cgroup")
+    await rejected(show(volume.id, "x", path="alloc/{}"), Code.FAILED_PRECONDITION, "tells of no pod", "ioCgroup")
     assert not (folder / "alloc" / "x").exists()
     plain = await client.create_volume("b", GIB, [MOUNT])
     await show(plain.id, stranger)
 
 
-async def test_a_limit_that_the_kernel_refuses_leaves_nothing_published(
-    client: FullCsiClient, refused: Refused, show: Show, top: Path, folder: Path
+async def test_a_limit_that_the_kernel_rejects_leaves_nothing_published(
+    client: FullCsiClient, rejected: Rejected, show: Show, top: Path, folder: Path
 ) -> None:
     volume = await client.create_volume("a", GIB, [MOUNT], parameters=SLOW)
     (top / "kubepods" / f"pod{UIDS[0]}" / "io.max").unlink()
-    await refused(show(volume.id, UIDS[0]), Code.INTERNAL, "io.max", "the io controller is not on")
+    await rejected(show(volume.id, UIDS[0]), Code.INTERNAL, "io.max", "the io controller is not on")
     assert not (folder / "pods" / UIDS[0] / "volumes" / "kubernetes.io~csi" / "pv" / "mount").exists()
 
 
@@ -169,7 +169,7 @@ async def test_a_failed_unpublish_leaves_the_limits(
 
 
 async def test_an_inline_volume_has_limits_too(
-    client: FullCsiClient, refused: Refused, folder: Path, top: Path
+    client: FullCsiClient, rejected: Rejected, folder: Path, top: Path
 ) -> None:
     context = {names.CSI_EPHEMERAL: "true", "size": "1Gi", names.CSI_POD_UID: UIDS[0], **SLOW}
     target = folder / "pods" / UIDS[0] / "volumes" / "kubernetes.io~csi" / "v" / "mount"
@@ -180,25 +180,25 @@ async def test_an_inline_volume_has_limits_too(
     await client.unpublish("csi-1", target)
     assert limits(top, UIDS[0]) == FREE
     (top / "kubepods" / f"pod{UIDS[0]}" / "io.max").unlink()
-    await refused(client.publish("csi-1", target, MOUNT, context=context), Code.INTERNAL, "io.max")
+    await rejected(client.publish("csi-1", target, MOUNT, context=context), Code.INTERNAL, "io.max")
     assert not target.exists()
 
 
-async def test_where_io_cannot_be_limited_it_is_refused_at_once(
-    client: FullCsiClient, refused: Refused, top: Path, pool: FakePool
+async def test_where_io_cannot_be_limited_it_is_rejected_at_once(
+    client: FullCsiClient, rejected: Rejected, top: Path, pool: FakePool
 ) -> None:
     volume = await client.create_volume("b", GIB, [MOUNT])
     (top / "cgroup.controllers").write_text("memory")
     bad = Code.INVALID_ARGUMENT
-    await refused(client.create_volume("a", GIB, [MOUNT], parameters=SLOW), bad, "cannot be limited on this node")
-    await refused(client.get_capacity(SLOW), bad, "cannot be limited on this node")
-    await refused(client.create_volume("a", GIB, [MOUNT], mutable_parameters=SLOW), bad, "cannot be limited")
-    await refused(client.modify_volume(volume.id, SLOW), bad, "cannot be limited")
+    await rejected(client.create_volume("a", GIB, [MOUNT], parameters=SLOW), bad, "cannot be limited on this node")
+    await rejected(client.get_capacity(SLOW), bad, "cannot be limited on this node")
+    await rejected(client.create_volume("a", GIB, [MOUNT], mutable_parameters=SLOW), bad, "cannot be limited")
+    await rejected(client.modify_volume(volume.id, SLOW), bad, "cannot be limited")
     assert [found.name for found in await pool.list()] == ["b"]
 
 
 async def test_a_change_that_is_recorded_but_cannot_be_held_is_no_invalid_argument(
-    client: FullCsiClient, refused: Refused, driver: Driver, pool: FakePool, monkeypatch: pytest.MonkeyPatch
+    client: FullCsiClient, rejected: Rejected, driver: Driver, pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """INVALID_ARGUMENT says that nothing was changed, so the caller would keep the former class."""
     volume = await client.create_volume("a", GIB, [MOUNT])
@@ -207,7 +207,7 @@ async def test_a_change_that_is_recorded_but_cannot_be_held_is_no_invalid_argume
         raise UnsupportedError("the controller io is gone")
 
     monkeypatch.setattr(driver.throttle, "reapply", gone)
-    await refused(client.modify_volume(volume.id, SLOW), Code.FAILED_PRECONDITION, "the controller io is gone")
+    await rejected(client.modify_volume(volume.id, SLOW), Code.FAILED_PRECONDITION, "the controller io is gone")
     assert (await pool.get("a")).effective["iops"] == "100"
 
 

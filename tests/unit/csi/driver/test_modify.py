@@ -19,7 +19,7 @@ GIB = 1 << 30
 MOUNT = [VolumeCapability()]
 CLASS = {"erase": "none"}
 
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 async def _erase(pool: FakePool, name: str = "a") -> str:
@@ -53,24 +53,24 @@ async def test_a_volume_is_modified_and_back_any_number_of_times(client: FullCsi
         ({"erase": "burn"}, ["parameter erase: 'burn'"]),
     ],
 )
-async def test_changes_that_are_refused_change_nothing(
-    client: FullCsiClient, refused: Refused, pool: FakePool, wanted: Mapping[str, str], texts: list[str]
+async def test_changes_that_are_rejected_change_nothing(
+    client: FullCsiClient, rejected: Rejected, pool: FakePool, wanted: Mapping[str, str], texts: list[str]
 ) -> None:
     volume = await client.create_volume("a", GIB, MOUNT, parameters=CLASS)
     bad = Code.INVALID_ARGUMENT
-    await refused(client.modify_volume(volume.id, wanted), bad, *texts)
-    await refused(client.create_volume("b", GIB, MOUNT, mutable_parameters=wanted), bad, *texts)
+    await rejected(client.modify_volume(volume.id, wanted), bad, *texts)
+    await rejected(client.create_volume("b", GIB, MOUNT, mutable_parameters=wanted), bad, *texts)
     assert await _erase(pool) == "none"
     assert len(await pool.list()) == 1
 
 
-async def test_modify_needs_a_volume_and_something_to_change(client: FullCsiClient, refused: Refused) -> None:
+async def test_modify_needs_a_volume_and_something_to_change(client: FullCsiClient, rejected: Rejected) -> None:
     volume = await client.create_volume("a", GIB, MOUNT)
-    await refused(client.modify_volume("", {"erase": "zero"}), Code.INVALID_ARGUMENT, "volume_id is missing")
-    await refused(client.modify_volume(volume.id, {}), Code.INVALID_ARGUMENT, "mutable_parameters is missing")
+    await rejected(client.modify_volume("", {"erase": "zero"}), Code.INVALID_ARGUMENT, "volume_id is missing")
+    await rejected(client.modify_volume(volume.id, {}), Code.INVALID_ARGUMENT, "mutable_parameters is missing")
     for vid in ("default/b", "foreign"):
-        await refused(client.modify_volume(vid, {"erase": "zero"}), Code.NOT_FOUND)
-    await refused(client.modify_volume("gone/b", {"erase": "zero"}), Code.UNAVAILABLE)
+        await rejected(client.modify_volume(vid, {"erase": "zero"}), Code.NOT_FOUND)
+    await rejected(client.modify_volume("gone/b", {"erase": "zero"}), Code.UNAVAILABLE)
 
 
 async def test_mutable_parameters_are_validated(client: FullCsiClient, endpoint: DriverEndpoint) -> None:

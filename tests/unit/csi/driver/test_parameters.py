@@ -1,4 +1,4 @@
-"""Class parameters: what they choose, and every refusal."""
+"""Class parameters: what they choose, and every rejection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOUNT = [VolumeCapability()]
 BLOCK = [VolumeCapability(block=True)]
 HERE = {names.TOPOLOGY_NODE: "node-1"}
 ELSEWHERE = {names.TOPOLOGY_NODE: "node-2"}
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,11 @@ Refused = Callable[..., Awaitable[CsiError]]
         ({names.CSI_FSTYPE: "ntfs"}, ["file system 'ntfs'", "ext4, xfs, btrfs"]),
     ],
 )
-async def test_parameters_that_are_refused(
-    refused: Refused, client: CsiClient, parameters: Mapping[str, str], texts: list[str]
+async def test_parameters_that_are_rejected(
+    rejected: Rejected, client: CsiClient, parameters: Mapping[str, str], texts: list[str]
 ) -> None:
-    await refused(client.create_volume("a", GIB, MOUNT, parameters=parameters), Code.INVALID_ARGUMENT, *texts)
-    await refused(client.get_capacity(parameters), Code.INVALID_ARGUMENT, *texts)
+    await rejected(client.create_volume("a", GIB, MOUNT, parameters=parameters), Code.INVALID_ARGUMENT, *texts)
+    await rejected(client.get_capacity(parameters), Code.INVALID_ARGUMENT, *texts)
 
 
 async def test_the_old_name_of_a_kind_is_taken(client: CsiClient, fast: FakePool) -> None:

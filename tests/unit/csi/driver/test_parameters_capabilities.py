@@ -1,4 +1,4 @@
-"""Volume capabilities: what a local volume has, and every refusal."""
+"""Volume capabilities: what a local volume has, and every rejection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOUNT = [VolumeCapability()]
 BLOCK = [VolumeCapability(block=True)]
 HERE = {names.TOPOLOGY_NODE: "node-1"}
 ELSEWHERE = {names.TOPOLOGY_NODE: "node-2"}
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 @pytest.mark.parametrize(
@@ -37,13 +37,13 @@ Refused = Callable[..., Awaitable[CsiError]]
         ([VolumeCapability(mount_group="1000")], ["volume_mount_group"]),
     ],
 )
-async def test_capabilities_that_are_refused(
-    refused: Refused, client: CsiClient, capabilities: list[VolumeCapability], texts: list[str]
+async def test_capabilities_that_are_rejected(
+    rejected: Rejected, client: CsiClient, capabilities: list[VolumeCapability], texts: list[str]
 ) -> None:
-    await refused(client.create_volume("a", GIB, capabilities), Code.INVALID_ARGUMENT, *texts)
+    await rejected(client.create_volume("a", GIB, capabilities), Code.INVALID_ARGUMENT, *texts)
 
 
-async def test_capabilities_that_are_taken(refused: Refused, client: CsiClient) -> None:
+async def test_capabilities_that_are_taken(rejected: Rejected, client: CsiClient) -> None:
     flags = ["noatime", "nodiratime,discard", 'context="system_u:object_r:container_file_t:s0:c1,c2"']
     modes = (
         AccessMode.SINGLE_NODE_WRITER,
@@ -56,13 +56,13 @@ async def test_capabilities_that_are_taken(refused: Refused, client: CsiClient) 
     assert await client.validate(volume.id, both) is None
     assert "MULTI_NODE" in (await client.validate(volume.id, [VolumeCapability(AccessMode(5))]) or "")
     assert await client.validate(volume.id, BLOCK) == "volume a is a file system, requested block"
-    await refused(client.validate("default/other", MOUNT), Code.NOT_FOUND)
-    await refused(client.validate("foreign", MOUNT), Code.NOT_FOUND, "no volume 'foreign'")
-    await refused(client.validate("", MOUNT), Code.INVALID_ARGUMENT)
-    await refused(client.validate(volume.id, []), Code.INVALID_ARGUMENT)
+    await rejected(client.validate("default/other", MOUNT), Code.NOT_FOUND)
+    await rejected(client.validate("foreign", MOUNT), Code.NOT_FOUND, "no volume 'foreign'")
+    await rejected(client.validate("", MOUNT), Code.INVALID_ARGUMENT)
+    await rejected(client.validate(volume.id, []), Code.INVALID_ARGUMENT)
 
 
-async def test_an_access_mode_or_type_left_out(refused: Refused, endpoint: DriverEndpoint) -> None:
+async def test_an_access_mode_or_type_left_out(rejected: Rejected, endpoint: DriverEndpoint) -> None:
     connection = GrpcConnection(endpoint.socket)
     create = csi_grpc.ControllerStub(connection.channel).CreateVolume
     mount = csi_pb2.VolumeCapability.MountVolume()
@@ -72,6 +72,6 @@ async def test_an_access_mode_or_type_left_out(refused: Refused, endpoint: Drive
         (csi_pb2.VolumeCapability(access_mode=mode), "access_type is missing"),
     ):
         request = csi_pb2.CreateVolumeRequest(name="a", volume_capabilities=[capability])
-        await refused(connection.call(create, request, 5), Code.INVALID_ARGUMENT, text)
-    await refused(connection.call(create, csi_pb2.CreateVolumeRequest(), 5), Code.INVALID_ARGUMENT, "name is missing")
+        await rejected(connection.call(create, request, 5), Code.INVALID_ARGUMENT, text)
+    await rejected(connection.call(create, csi_pb2.CreateVolumeRequest(), 5), Code.INVALID_ARGUMENT, "name is missing")
     connection.close()

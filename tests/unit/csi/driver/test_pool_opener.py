@@ -22,7 +22,7 @@ from tonnage.storage.pools.fake.backend import FakePool
 GIB = 1 << 30
 MOUNT = VolumeCapability()
 INLINE = {"csi.storage.k8s.io/ephemeral": "true", "size": "16Mi"}
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 class Lost(FakePool):
@@ -108,60 +108,60 @@ async def bench(folder: Path) -> AsyncIterator[Bench]:
     await made.openings.close()
 
 
-async def test_the_other_pool_serves(bench: Bench, refused: Refused) -> None:
+async def test_the_other_pool_serves(bench: Bench, rejected: Rejected) -> None:
     client = bench.client
     volume = (await client.create_volume("v", GIB, [MOUNT])).id
     assert [found.id for found in await client.list_volumes()] == [volume]
     assert await client.list_snapshots() == []
     words = (Code.UNAVAILABLE, "pool lost is not open: the disk is not there")
-    await refused(client.create_volume("w", GIB, [MOUNT], parameters={"pool": "lost"}), Code.UNAVAILABLE)
-    await refused(client.delete_volume("lost/v"), *words)
-    await refused(client.get_volume("lost/v"), *words)
-    await refused(client.expand_volume("lost/v", GIB), *words)
-    await refused(client.list_snapshots(snapshot_id="lost/s"), *words)
+    await rejected(client.create_volume("w", GIB, [MOUNT], parameters={"pool": "lost"}), Code.UNAVAILABLE)
+    await rejected(client.delete_volume("lost/v"), *words)
+    await rejected(client.get_volume("lost/v"), *words)
+    await rejected(client.expand_volume("lost/v", GIB), *words)
+    await rejected(client.list_snapshots(snapshot_id="lost/s"), *words)
     await client.delete_volume(volume)
 
 
-async def test_inline_volumes_of_the_other_pool(bench: Bench, folder: Path, refused: Refused) -> None:
+async def test_inline_volumes_of_the_other_pool(bench: Bench, folder: Path, rejected: Rejected) -> None:
     client, target = bench.client, folder / "t"
     await client.publish("csi-1", target, MOUNT, context=INLINE)
     await client.unpublish("csi-1", target)
     assert not target.exists()
     # One that is in no open pool may be in the lost one: it is not gone.
-    await refused(client.unpublish("csi-2", target), Code.UNAVAILABLE, "the disk is not there")
-    await refused(client.publish("csi-2", target, MOUNT, context={**INLINE, "pool": "lost"}), Code.UNAVAILABLE)
+    await rejected(client.unpublish("csi-2", target), Code.UNAVAILABLE, "the disk is not there")
+    await rejected(client.publish("csi-2", target, MOUNT, context={**INLINE, "pool": "lost"}), Code.UNAVAILABLE)
 
 
-async def test_it_is_tried_again_when_asked_but_not_at_once(bench: Bench, refused: Refused) -> None:
+async def test_it_is_tried_again_when_asked_but_not_at_once(bench: Bench, rejected: Rejected) -> None:
     client = bench.client
     for _ in range(3):
-        await refused(client.get_volume("lost/v"), Code.UNAVAILABLE)
+        await rejected(client.get_volume("lost/v"), Code.UNAVAILABLE)
     assert bench.lost.tried == 1
     await bench.later()
     bench.lost.failure = HostError("the disk has a bad block")
-    await refused(client.get_volume("lost/v"), Code.UNAVAILABLE, "the disk has a bad block")
+    await rejected(client.get_volume("lost/v"), Code.UNAVAILABLE, "the disk has a bad block")
     assert bench.lost.tried == 2
 
     await bench.later()
     bench.lost.failure = None
-    await refused(client.get_volume("lost/v"), Code.NOT_FOUND)
+    await rejected(client.get_volume("lost/v"), Code.NOT_FOUND)
     assert (bench.lost.tried, bench.late, bench.openings.failures) == (3, ["lost"], {})
     await bench.later()
     assert (await client.create_volume("w", GIB, [MOUNT], parameters={"pool": "lost"})).id == "lost/w"
     assert bench.lost.tried == 3
 
 
-async def test_a_fault_of_the_program_is_no_end(bench: Bench, refused: Refused) -> None:
+async def test_a_fault_of_the_program_is_no_end(bench: Bench, rejected: Rejected) -> None:
     await bench.later()
     bench.lost.failure = ZeroDivisionError("oops")
-    await refused(bench.client.get_volume("lost/v"), Code.UNAVAILABLE, "ZeroDivisionError: oops")
+    await rejected(bench.client.get_volume("lost/v"), Code.UNAVAILABLE, "ZeroDivisionError: oops")
     await bench.later()
     bench.lost.failure = None
-    await refused(bench.client.get_volume("lost/v"), Code.NOT_FOUND)
+    await rejected(bench.client.get_volume("lost/v"), Code.NOT_FOUND)
 
 
 async def test_a_disk_that_does_not_answer_holds_up_nobody_else(
-    bench: Bench, refused: Refused, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, rejected: Rejected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tonnage.csi.driver.pool_opener.PATIENCE", 0.05)
     await bench.later()
@@ -169,12 +169,12 @@ async def test_a_disk_that_does_not_answer_holds_up_nobody_else(
     volume = (await bench.client.create_volume("v", GIB, [MOUNT])).id  # begins the attempt, waits a little
     await bench.later()
     await bench.client.delete_volume(volume)  # no second attempt while the first one hangs
-    await refused(bench.client.get_volume("lost/v"), Code.UNAVAILABLE)
+    await rejected(bench.client.get_volume("lost/v"), Code.UNAVAILABLE)
     assert bench.lost.tried == 2
     bench.lost.dead.set()
     while bench.openings.failures:
         await asyncio.sleep(0)
-    await refused(bench.client.get_volume("lost/v"), Code.NOT_FOUND)
+    await rejected(bench.client.get_volume("lost/v"), Code.NOT_FOUND)
 
 
 async def test_the_start_fails_when_no_pool_can_be_opened() -> None:

@@ -11,10 +11,10 @@ from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.registration import Registered, Registration, RegistrationClient
 from tonnage.csi.errors import Code, CsiError
 
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
-async def test_a_kubelet_finds_and_tells_the_driver(driver: Driver, folder: Path, refused: Refused) -> None:
+async def test_a_kubelet_finds_and_tells_the_driver(driver: Driver, folder: Path, rejected: Rejected) -> None:
     socket, registry = folder / "csi.sock", folder / "registry"
     async with DriverEndpoint(driver, socket, registry=registry):
         found = registry / "csi.tonnage.dev-reg.sock"
@@ -23,7 +23,7 @@ async def test_a_kubelet_finds_and_tells_the_driver(driver: Driver, folder: Path
         assert await kubelet.get_info() == Registered("CSIPlugin", "csi.tonnage.dev", str(socket), ("1.0.0",))
         await kubelet.notify(registered=True)
     assert list(registry.iterdir()) == []
-    await refused(kubelet.get_info(), Code.UNAVAILABLE)
+    await rejected(kubelet.get_info(), Code.UNAVAILABLE)
     kubelet.close()
 
 

@@ -22,7 +22,7 @@ MI = 1 << 20
 @pytest.mark.parametrize(("kind", "block"), [("image", False), ("image", True), ("btrfs", False)])
 async def test_a_fresh_driver_knows_where_a_volume_is_shown(
     real_folder: Path,
-    refused: Callable[..., Awaitable[CsiError]],
+    rejected: Callable[..., Awaitable[CsiError]],
     kind: str,
     block: bool,
 ) -> None:
@@ -51,7 +51,7 @@ async def test_a_fresh_driver_knows_where_a_volume_is_shown(
     async with endpoint, client:
         await client.publish(volume, first, use, staging=staging)
         again = client.publish(volume, second, use, staging=staging)
-        await refused(again, Code.FAILED_PRECONDITION, str(first), "allows one target")
+        await rejected(again, Code.FAILED_PRECONDITION, str(first), "allows one target")
         await client.unpublish(volume, first)
         await client.publish(volume, second, use, staging=staging)
         await client.unpublish(volume, second)

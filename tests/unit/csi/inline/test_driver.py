@@ -179,7 +179,7 @@ async def test_secrets_are_in_no_record(world: World) -> None:
         (Files({"../a": Content(b"")}), InvalidError, "relative path"),
     ],
 )
-async def test_content_over_a_limit_is_refused(world: World, result: Files, error: type[Exception], text: str) -> None:
+async def test_content_over_a_limit_is_rejected(world: World, result: Files, error: type[Exception], text: str) -> None:
     await world.driver.start()
     world.source.result = result
     with pytest.raises(error, match=text):
@@ -198,7 +198,7 @@ async def test_the_nodes_memory_is_a_limit(world: World) -> None:
 
 
 @pytest.mark.parametrize("key", ["unknown", "image"])
-async def test_an_unknown_attribute_is_refused_by_name(world: World, key: str) -> None:
+async def test_an_unknown_attribute_is_rejected_by_name(world: World, key: str) -> None:
     await world.driver.start()
     with pytest.raises(InvalidError, match=f"'?{key}'? is unknown to driver d.test; it takes colour, password"):
         await world.driver.publish(world.request(attributes={key: "x"}))
@@ -400,7 +400,7 @@ async def test_a_source_that_hangs_is_given_up_and_delays_no_other_volume(
     await world.driver.stop()
 
 
-async def test_a_source_that_returns_two_gigabytes_is_refused_before_anything_is_written(world: World) -> None:
+async def test_a_source_that_returns_two_gigabytes_is_rejected_before_anything_is_written(world: World) -> None:
     await world.driver.start()
     world.source.result = Files({"a": Content(bytes(2 << 30))})  # zeros that are never touched
     with pytest.raises(ExhaustedError, match="content of 2147483648 bytes; a volume has at most 1048576"):

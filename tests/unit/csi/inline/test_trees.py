@@ -123,7 +123,7 @@ async def test_what_a_pod_writes_is_limited_survives_a_restart_and_goes_with_the
     await world.driver.stop()
 
 
-async def test_a_writable_tree_without_a_pool_is_refused(world: World, layers: tuple[Path, Path]) -> None:
+async def test_a_writable_tree_without_a_pool_is_rejected(world: World, layers: tuple[Path, Path]) -> None:
     world.source.result = Tree(layers, writable=WritableLayer(1 << 20))
     await world.driver.start()
     with pytest.raises(UnsupportedError, match="readOnly: true"):

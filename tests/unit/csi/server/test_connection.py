@@ -16,23 +16,23 @@ from tonnage.csi.errors import Code, CsiError
 from tonnage_box.testing.wait import wait_until_served
 
 MOUNT = [VolumeCapability()]
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
-async def test_a_driver_that_is_not_there_and_then_is(driver: Driver, folder: Path, refused: Refused) -> None:
+async def test_a_driver_that_is_not_there_and_then_is(driver: Driver, folder: Path, rejected: Rejected) -> None:
     socket = folder / "csi.sock"
     async with CsiClient(socket) as client:
-        away = await refused(client.probe(), Code.UNAVAILABLE, str(socket), "No such file")
+        away = await rejected(client.probe(), Code.UNAVAILABLE, str(socket), "No such file")
         assert not away.final
         for _ in range(3):  # each time a new process, so to speak
             async with DriverEndpoint(driver, socket):
                 assert await client.probe()
-            await refused(client.probe(), Code.UNAVAILABLE)
+            await rejected(client.probe(), Code.UNAVAILABLE)
 
 
-async def test_waiting_for_a_driver(driver: Driver, folder: Path, refused: Refused) -> None:
+async def test_waiting_for_a_driver(driver: Driver, folder: Path, rejected: Rejected) -> None:
     socket = folder / "csi.sock"
-    await refused(wait_until_served(socket, timeout=0.01), Code.UNAVAILABLE, "no server answers")
+    await rejected(wait_until_served(socket, timeout=0.01), Code.UNAVAILABLE, "no server answers")
     waiting = asyncio.ensure_future(wait_until_served(socket, timeout=30))
     await asyncio.sleep(0)
     async with DriverEndpoint(driver, socket):

@@ -93,7 +93,7 @@ class Caller:
         ({"te": b""}, "400"),
     ],
 )
-async def test_what_is_no_grpc_is_refused_as_http_does(fields: dict[str, bytes], status: str) -> None:
+async def test_what_is_no_grpc_is_rejected_as_http_does(fields: dict[str, bytes], status: str) -> None:
     caller = Caller()
     caller.ask(fields)
     assert caller.trailers()[":status"] == status

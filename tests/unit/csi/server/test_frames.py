@@ -1,4 +1,4 @@
-"""What a client sends is cut into frames wherever the socket has cut it, and what is none is refused."""
+"""What a client sends is cut into frames wherever the socket has cut it, and what is none is rejected."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def test_the_greeting_may_come_in_parts(cut: int) -> None:
 
 
 @pytest.mark.parametrize("said", [b"GET / HTTP/1.1\r\n", b"\0", b"PRI * HTTP/1"])
-def test_what_does_not_greet_is_refused_at_once(said: bytes) -> None:
+def test_what_does_not_greet_is_rejected_at_once(said: bytes) -> None:
     with pytest.raises(FrameError, match="no HTTP/2"):
         list(Frames().read(said))
 
 
-def test_a_frame_that_is_too_long_is_refused_before_it_is_there() -> None:
+def test_a_frame_that_is_too_long_is_rejected_before_it_is_there() -> None:
     longest = frames.frame(FrameType.DATA, 0, 1, bytes(frames.FRAME_SIZE))
     assert len(read(longest)) == 1
     with pytest.raises(FrameError, match="16385 bytes"):

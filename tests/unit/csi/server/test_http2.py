@@ -230,14 +230,14 @@ def test_who_goes_away_is_told_of() -> None:
     assert (server.left, server.lost) == ([1, 2], 1)
 
 
-def test_more_calls_than_allowed_are_refused_and_the_others_go_on() -> None:
+def test_more_calls_than_allowed_are_rejected_and_the_others_go_on() -> None:
     server = Server()
     server.hear(PREFACE + SETTINGS)
     server.said()
     for number in range(AT_ONCE + 1):
         _asked(server, 2 * number + 1)
-    (refused,) = server.said()
-    assert (refused.kind, refused.stream, refused.number()) == (FrameType.RST_STREAM, 201, Reason.REFUSED_STREAM)
+    (rejected,) = server.said()
+    assert (rejected.kind, rejected.stream, rejected.number()) == (FrameType.RST_STREAM, 201, Reason.REFUSED_STREAM)
     assert len(server.asked) == AT_ONCE
     server.answer(0, b"x")
     _asked(server, 203)

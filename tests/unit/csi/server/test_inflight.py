@@ -10,7 +10,7 @@ from tonnage.base.errors import BusyError
 from tonnage.csi.server.inflight import InFlight
 
 
-def test_a_second_call_for_a_volume_is_refused() -> None:
+def test_a_second_call_for_a_volume_is_rejected() -> None:
     calls = InFlight()
     with (
         calls.hold("a", "CreateVolume"),

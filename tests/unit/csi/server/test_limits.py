@@ -59,7 +59,7 @@ MOUNT = csi_pb2.VolumeCapability.MountVolume
         ),
     ],
 )
-def test_what_is_too_large_or_dangerous_is_refused_by_name(request_: Message, named: str) -> None:
+def test_what_is_too_large_or_dangerous_is_rejected_by_name(request_: Message, named: str) -> None:
     with pytest.raises(InvalidError, match=named.replace("(", r"\(")):
         check_request(request_)
 

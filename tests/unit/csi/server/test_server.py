@@ -25,7 +25,7 @@ from tonnage.storage.pools.fake.backend import FakePool
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]
 
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 class Slow(FakePool):
@@ -57,41 +57,41 @@ def pool_of(endpoint: DriverEndpoint) -> Slow:
     return pool
 
 
-async def test_a_second_call_for_the_same_volume_is_aborted(slow: DriverEndpoint, refused: Refused) -> None:
+async def test_a_second_call_for_the_same_volume_is_aborted(slow: DriverEndpoint, rejected: Rejected) -> None:
     async with slow, CsiClient(slow.socket) as client:
         first = asyncio.ensure_future(client.create_volume("slow", GIB, MOUNT))
         await pool_of(slow).started.wait()
-        again = await refused(
+        again = await rejected(
             client.create_volume("slow", GIB, MOUNT), Code.ABORTED, "operation pending for volume slow", "CreateVolume"
         )
         assert not again.final
-        await refused(client.delete_volume("default/slow"), Code.ABORTED, "pending")
+        await rejected(client.delete_volume("default/slow"), Code.ABORTED, "pending")
         await client.create_volume("other", GIB, MOUNT)
         assert (await client.get_capacity()).available == 99 * GIB, "calls that change no volume go on"
         pool_of(slow).let_go.set()
         assert await client.create_volume("slow", GIB, MOUNT) == await first
 
 
-async def test_a_call_goes_on_when_its_caller_gives_up(slow: DriverEndpoint, refused: Refused) -> None:
+async def test_a_call_goes_on_when_its_caller_gives_up(slow: DriverEndpoint, rejected: Rejected) -> None:
     async with slow, CsiClient(slow.socket) as client:
         gone = client.create_volume("slow", GIB, MOUNT, timeout=0.05)
-        assert not (await refused(gone, Code.DEADLINE_EXCEEDED)).final
-        await refused(client.create_volume("slow", GIB, MOUNT), Code.ABORTED, "pending")
+        assert not (await rejected(gone, Code.DEADLINE_EXCEEDED)).final
+        await rejected(client.create_volume("slow", GIB, MOUNT), Code.ABORTED, "pending")
         pool_of(slow).let_go.set()
         assert (await client.create_volume("slow", GIB, MOUNT)).id == "default/slow"
 
 
 async def test_a_fault_of_the_program_is_told_logged_and_survived(
-    slow: DriverEndpoint, refused: Refused, caplog: pytest.LogCaptureFixture
+    slow: DriverEndpoint, rejected: Rejected, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with slow, CsiClient(slow.socket) as client:
-        await refused(client.create_volume("broken", GIB, MOUNT), Code.INTERNAL, "ZeroDivisionError: in the pool")
+        await rejected(client.create_volume("broken", GIB, MOUNT), Code.INTERNAL, "ZeroDivisionError: in the pool")
         assert any(record.exc_info for record in caplog.records if "call failed" in record.message)
         assert await client.probe()
 
 
 async def test_secrets_are_never_logged(
-    slow: DriverEndpoint, refused: Refused, caplog: pytest.LogCaptureFixture, folder: Path
+    slow: DriverEndpoint, rejected: Rejected, caplog: pytest.LogCaptureFixture, folder: Path
 ) -> None:
     caplog.set_level(logging.DEBUG)
     flags = [VolumeCapability(mount_flags=["password-hunter2"])]
@@ -99,8 +99,8 @@ async def test_secrets_are_never_logged(
     async with slow, CsiClient(slow.socket) as client:
         await client.create_volume("a", GIB, MOUNT, secrets={"key": "hunter2"})
         await client.delete_volume("default/a", secrets={"key": "hunter2"})
-        await refused(client.create_volume("", GIB, MOUNT, secrets={"key": "hunter2"}), Code.INVALID_ARGUMENT)
-        await refused(client.stage("default/b", folder, MOUNT[0], context=tokens), Code.NOT_FOUND)
+        await rejected(client.create_volume("", GIB, MOUNT, secrets={"key": "hunter2"}), Code.INVALID_ARGUMENT)
+        await rejected(client.stage("default/b", folder, MOUNT[0], context=tokens), Code.NOT_FOUND)
         with pytest.raises(CsiError):
             await client.create_volume("c", GIB, flags)
     told = [record.getMessage() for record in caplog.records if record.name == "tonnage.csi.server.dispatch"]
@@ -110,7 +110,7 @@ async def test_secrets_are_never_logged(
     assert not any("hunter2" in line for line in requests)
 
 
-async def test_stopping_lets_a_call_end_and_hangs_up(slow: DriverEndpoint, refused: Refused) -> None:
+async def test_stopping_lets_a_call_end_and_hangs_up(slow: DriverEndpoint, rejected: Rejected) -> None:
     await slow.start()
     await slow.start()
     assert stat.S_IMODE(slow.socket.lstat().st_mode) == 0o600
@@ -121,19 +121,19 @@ async def test_stopping_lets_a_call_end_and_hangs_up(slow: DriverEndpoint, refus
     await slow.stop()
     assert (await call).id == "default/slow"
     assert not slow.socket.exists()
-    await refused(client.probe(), Code.UNAVAILABLE, "cannot reach the driver")
+    await rejected(client.probe(), Code.UNAVAILABLE, "cannot reach the driver")
     await slow.stop()
     client.close()
 
 
-async def test_stopping_does_not_wait_for_a_call_that_hangs(slow: DriverEndpoint, refused: Refused) -> None:
+async def test_stopping_does_not_wait_for_a_call_that_hangs(slow: DriverEndpoint, rejected: Rejected) -> None:
     await slow.start()
     client = CsiClient(slow.socket)
     call = asyncio.ensure_future(client.create_volume("slow", GIB, MOUNT))
     await pool_of(slow).started.wait()
     async with asyncio.timeout(60):
         await slow.stop()
-    assert not (await refused(call, Code.UNAVAILABLE)).final
+    assert not (await rejected(call, Code.UNAVAILABLE)).final
     client.close()
 
 

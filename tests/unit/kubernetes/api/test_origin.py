@@ -58,7 +58,7 @@ def test_what_a_populator_fills(spec: dict[str, Any], populated: bool) -> None:
 @pytest.mark.parametrize(
     ("source", "missing"),
     [
-        (None, "claim a is not there"),
+        (None, "claim a does not exist"),
         (claim({}), "claim a is not bound yet"),
         (bound("gone"), "claim a is not bound yet"),
         (bound(deletionTimestamp="2026-01-01T00:00:00Z"), "claim a is being deleted"),

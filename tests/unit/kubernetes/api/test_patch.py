@@ -131,7 +131,7 @@ def test_json_patch(target: Any, operations: Any, result: Any) -> None:
         ("nonsense", InvalidError),
     ],
 )
-def test_json_patch_refuses(operation: Any, error: type[Exception]) -> None:
+def test_json_patch_rejects(operation: Any, error: type[Exception]) -> None:
     target = {"foo": "bar", "n": 1, "list": [1, 2], "obj": {}}
     before = copy.deepcopy(target)
     with pytest.raises(error):
@@ -170,7 +170,7 @@ def test_json_patch_of_no_operation(op: Any) -> None:
         apply_json_patch({}, [{"op": op, "path": "/a", "value": 1}])
 
 
-def test_json_patch_that_doubles_itself_is_refused() -> None:
+def test_json_patch_that_doubles_itself_is_rejected() -> None:
     doubling = [{"op": "copy", "from": "/a", "path": f"/a/{n}"} for n in range(60)]
     with pytest.raises(ApiInvalidError, match="more than 3145728 bytes"):
         apply_json_patch({"a": {"x": "y" * 100}}, doubling)

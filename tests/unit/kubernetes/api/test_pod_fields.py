@@ -210,7 +210,7 @@ def test_what_has_no_effect_is_named_with_its_path() -> None:
     found = [warning.partition(":")[0] for warning in pod_fields.warnings(spec, "spec.template.spec")]
     names = ["dnsPolicy", "imagePullSecrets", "containers[0].resizePolicy"]
     assert found == [f"spec.template.spec.{name}" for name in names]
-    assert pod_fields.refusal(spec) is None
+    assert pod_fields.pod_rejection(spec) is None
 
 
 @pytest.mark.parametrize(
@@ -235,5 +235,5 @@ def test_what_has_no_effect_is_named_with_its_path() -> None:
     ],
 )
 def test_what_a_kubelet_does_not_let_begin(spec: Obj, reason: str, text: str) -> None:
-    found = pod_fields.refusal(spec)
+    found = pod_fields.pod_rejection(spec)
     assert found == pod_fields.PodRejection(reason, text)

@@ -25,7 +25,7 @@ def test_canonical(text: str, canonical: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", " 1", "1 ", "Gi", "1gi", "1K", "1ki", "1e", "1e3Ki", "--1", "1.2.3", "١", "0x10", "1" * 200, "1Gib", "NaN", "inf", "1,5"])  # fmt: skip
-def test_refused(text: str) -> None:
+def test_rejected(text: str) -> None:
     with pytest.raises(InvalidError, match="quantity"):
         Quantity.parse(text)
 

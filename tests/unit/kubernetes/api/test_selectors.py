@@ -27,7 +27,7 @@ def test_label_selectors(text: str, matches: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["=x", "a=b,,c", "a in b", "a in (b", "!", "a b", "(x)", "a=b)"])
-def test_label_selectors_refused(text: str) -> None:
+def test_label_selectors_rejected(text: str) -> None:
     with pytest.raises(InvalidError, match="selector"):
         parse_labels(text)
 

@@ -122,7 +122,7 @@ def test_element_order() -> None:
         {"spec": {"$setElementOrder/containers": "x"}},
     ],
 )
-def test_senseless_patches_are_refused(patch: Any) -> None:
+def test_senseless_patches_are_rejected(patch: Any) -> None:
     with pytest.raises(InvalidError):
         apply(pod(containers=[container("a")]), patch, "Pod")
 

@@ -55,7 +55,7 @@ async def test_life_of_an_object(client: Client) -> None:
         await client.get(CONFIG_MAPS, "a", "default")
 
 
-async def test_refusals_are_the_errors_they_are(client: Client) -> None:
+async def test_rejections_are_the_errors_they_are(client: Client) -> None:
     made = await client.create(CONFIG_MAPS, config_map("a"), "default")
     await client.patch(CONFIG_MAPS, "a", {"data": {"x": "1"}}, "default")
 
@@ -66,12 +66,12 @@ async def test_refusals_are_the_errors_they_are(client: Client) -> None:
         await client.patch(CONFIG_MAPS, "a", {"data": {"x": "2"}}, "default", resource_version=version)
     with pytest.raises(ApiConflictError):
         await client.delete(CONFIG_MAPS, "a", "default", uid="other")
-    with pytest.raises(ApiInvalidError) as refused:
+    with pytest.raises(ApiInvalidError) as rejected:
         await client.create(CONFIG_MAPS, config_map("Not A Name"), "default")
-    assert [cause.field for cause in refused.value.causes] == ["metadata.name"]
-    with pytest.raises(ApiError) as refused_kind:
+    assert [cause.field for cause in rejected.value.causes] == ["metadata.name"]
+    with pytest.raises(ApiError) as rejected_kind:
         await client.read("/apis/nobody.example/v1/things")
-    assert refused_kind.value.code == 404
+    assert rejected_kind.value.code == 404
 
 
 async def test_list_goes_through_all_pages_and_selects(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,16 +129,16 @@ async def test_without_a_server_it_says_which(server: ApiServer, tmp_path: Path)
     await client.close()
 
 
-async def test_a_wrong_token_is_refused(server: ApiServer, tmp_path: Path) -> None:
+async def test_a_wrong_token_is_rejected(server: ApiServer, tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     assert server.credentials is not None
     file.write_text(file.read_text().replace(server.credentials.token, "guess"))
     client = Client(HttpTransport(kubeconfig.load(file)))
 
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as rejected:
         await client.list(NAMESPACES)
 
-    assert refused.value.code == 401
+    assert rejected.value.code == 401
     await client.close()
 
 

@@ -82,12 +82,12 @@ async def test_without_a_good_token_it_is_said_once_and_told_when_it_is_over(
             await client.list(CONFIG_MAPS)
     assert guard.asked == ["one"] * 3  # not twice with the same one
     assert caplog.text.count("does not accept our credentials") == 1
-    assert metrics.REFUSED._value.get() == 1
+    assert metrics.REJECTED._value.get() == 1
 
     (tmp_path / "token").write_text("two")
     await client.list(CONFIG_MAPS)
     assert caplog.text.count("accepts our credentials again") == 1
-    assert metrics.REFUSED._value.get() == 0
+    assert metrics.REJECTED._value.get() == 0
 
 
 async def test_no_more_requests_at_once_than_allowed() -> None:

@@ -379,7 +379,7 @@ async def test_a_kind_that_the_server_does_not_have_keeps_nobody_waiting(
         assert (optional.is_served, needed.is_served) == (False, True)
         assert informers.unsynced() == []
         async with asyncio.timeout(5):
-            while line.refused < 3:
+            while line.rejected < 3:
                 await asyncio.sleep(0.01)
         await Client(server.transport()).create(CONFIG_MAPS, {"metadata": {"name": "a"}}, "default")
         line.status = 0
@@ -399,11 +399,11 @@ class _Without:
 
     def __init__(self, inner: Transport, path: str) -> None:
         self._inner, self._path = inner, path
-        self.status, self.refused = 404, 0
+        self.status, self.rejected = 404, 0
 
     async def request(self, request: Request) -> Response:
         if self.status and request.path.endswith(self._path):
-            self.refused += 1
+            self.rejected += 1
             body = b'{"kind":"Status","apiVersion":"v1","reason":"NotFound","code":404,"message":"no such resource"}'
             return Response(self.status, body)
         return await self._inner.request(request)

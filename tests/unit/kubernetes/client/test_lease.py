@@ -90,10 +90,10 @@ async def test_a_lease_that_is_not_as_it_was_written_last_shows_another_history(
     assert not await held._try()
     assert await held.continues(), "written"
 
-    async def refused(*_args: Any, **_options: Any) -> Any:
+    async def rejected(*_args: Any, **_options: Any) -> Any:
         raise UnavailableError("connection refused")
 
-    monkeypatch.setattr(client, "patch", refused)
+    monkeypatch.setattr(client, "patch", rejected)
     assert not await held._try()
     assert await held.continues(), "not written"
     await patch(LEASES, "lock", {"spec": {"renewTime": first.spec.renew_time}}, "default")

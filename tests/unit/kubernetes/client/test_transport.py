@@ -18,7 +18,7 @@ async def test_a_response_of_any_status_is_a_response(client: Client) -> None:
     assert (await client.transport.request(Request("GET", "/api/v1/namespaces/other"))).status == 404
 
 
-async def test_a_stream_is_lines_and_a_refusal_is_raised_on_entering(client: Client) -> None:
+async def test_a_stream_is_lines_and_a_rejection_is_raised_on_entering(client: Client) -> None:
     query = {"watch": "true", "fieldSelector": "metadata.name=default"}
     async with client.transport.stream(Request("GET", "/api/v1/namespaces", query)) as chunks:
         line = await anext(chunks)

@@ -332,12 +332,12 @@ async def test_an_agent_that_may_not_label_its_node_publishes_exactly(
     node = await make_node("100Gi", agent=False)
     patch = Client.patch
 
-    async def refused(self: Client, kind: Any, *arguments: Any, **more: Any) -> Any:
+    async def rejected(self: Client, kind: Any, *arguments: Any, **more: Any) -> Any:
         if kind is kinds.NODES:
             raise ApiError("not yours", code=403, reason="Forbidden")
         return await patch(self, kind, *arguments, **more)
 
-    monkeypatch.setattr(Client, "patch", refused)
+    monkeypatch.setattr(Client, "patch", rejected)
     await node.start_agent(capacity="auto")
     await eventually(lambda: stage.is_in({}, {"node-1": "100Gi"}))
 

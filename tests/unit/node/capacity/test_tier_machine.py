@@ -50,11 +50,11 @@ class Tiers(RuleBasedStateMachine):
     def delete(self, data: st.DataObject) -> None:
         self.world.delete(data.draw(st.sampled_from(sorted(self.world.made))))
 
-    @rule(data=st.data(), killed=st.sampled_from([0, 0, 1, 2, 3, 4]), refused=st.booleans())
-    def publish(self, data: st.DataObject, killed: int, refused: bool) -> None:
+    @rule(data=st.data(), killed=st.sampled_from([0, 0, 1, 2, 3, 4]), rejected=st.booleans())
+    def publish(self, data: st.DataObject, killed: int, rejected: bool) -> None:
         self.world.clock.now += 2.0
         node = self.world.nodes[data.draw(st.sampled_from(sorted(self.world.nodes)))]
-        self.world.run(node.publish(killed=killed, refused=refused and not killed))
+        self.world.run(node.publish(killed=killed, rejected=rejected and not killed))
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 70.0]))
     def control(self, seconds: float) -> None:
@@ -136,7 +136,7 @@ def test_a_label_goes_only_when_the_node_has_an_object_of_its_own(killed: int) -
     assert node.promised() == 4 * GIB
     assert world.send("c", "n0", 12), "8Gi are left, which are not far above 12Gi"
     world.clock.now += 2.0
-    world.run(node.publish(killed=killed, refused=not killed))
+    world.run(node.publish(killed=killed, rejected=not killed))
     assert node.is_published()
     assert node.promised() == 4 * GIB
     world.run(world.settle())

@@ -35,7 +35,7 @@ def test_an_option_is_given_or_has_its_default(name: str, field: str, default: o
         ({"csi_endpoints": ["x"]}, "endpoint 'x': want a unix socket with an absolute path"),
     ],
 )
-def test_a_wrong_value_is_refused(values: dict[str, object], message: str) -> None:
+def test_a_wrong_value_is_rejected(values: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidError, match=message):
         read(AgentConfig, values)
 

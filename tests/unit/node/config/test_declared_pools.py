@@ -125,7 +125,7 @@ _PARTITION = b"\0\0\0\0\x83\0\0\0\0\x08\0\0\0\x10\0\0"
 
 
 @pytest.mark.real
-def test_disks_with_any_signature_are_refused_and_others_are_made(
+def test_disks_with_any_signature_are_rejected_and_others_are_made(
     real_folder: Path, disk: Callable[[], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, good, where = [disk() for _ in range(5)], disk(), real_folder / "good"

@@ -24,14 +24,14 @@ def config(*pools: str, **more: str | int | list[str]) -> NodeConfig:
 
 
 def test_nothing_differs_from_itself() -> None:
-    assert compare(config(A, B), config(A, B)) == Differences(added=[], removed=[], bounds=[], refused=[])
+    assert compare(config(A, B), config(A, B)) == Differences(added=[], removed=[], bounds=[], rejected=[])
 
 
 def test_pools_come_and_go() -> None:
     found = compare(config(A), config(A, B))
-    assert ([p.name for p in found.added], found.removed, found.refused) == (["b"], [], [])
+    assert ([p.name for p in found.added], found.removed, found.rejected) == (["b"], [], [])
     found = compare(config(A, B), config(A))
-    assert (found.added, [p.name for p in found.removed], found.refused) == ([], ["b"], [])
+    assert (found.added, [p.name for p in found.removed], found.rejected) == ([], ["b"], [])
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_pools_come_and_go() -> None:
 )
 def test_bounds_may_change(option: str) -> None:
     found = compare(config(A), config(f"{A},{option}"))
-    assert ([str(p) for p in found.bounds], found.refused) == ([str(parse(f"{A},{option}"))], [])
+    assert ([str(p) for p in found.bounds], found.rejected) == ([str(parse(f"{A},{option}"))], [])
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_bounds_may_change(option: str) -> None:
 def test_a_pool_cannot_become_another_one_under_its_name(other: str) -> None:
     found = compare(config(A), config(other))
     assert (found.added, found.removed, found.bounds) == ([], [], [])
-    (sentence,) = found.refused
+    (sentence,) = found.rejected
     assert sentence.startswith(f"pool a is {parse(A)} and cannot become {parse(other)}: ")
     assert "put it back" in sentence
 
@@ -57,7 +57,7 @@ def test_the_default_pool_stays_until_a_restart() -> None:
     for wanted in (config(B, A), config(B)):
         found = compare(config(A, B), wanted)
         assert found.removed == []
-        (sentence,) = found.refused
+        (sentence,) = found.rejected
         assert "classes that name none; that stays a" in sentence
         assert "restart" in sentence
 
@@ -81,24 +81,24 @@ def test_the_default_pool_stays_until_a_restart() -> None:
 )
 def test_what_is_read_at_the_start_needs_a_restart(field: str, change: Callable[[], NodeConfig]) -> None:
     found = compare(config(), change())
-    assert replace(found, refused=()) == Differences(added=[], removed=[], bounds=[])
-    assert [s.split(" ")[0] for s in found.refused] == ({"driverName": ["kubelet", "driverName"]}.get(field, [field]))
-    assert all(diff.RESTART in sentence for sentence in found.refused)
+    assert replace(found, rejected=()) == Differences(added=[], removed=[], bounds=[])
+    assert [s.split(" ")[0] for s in found.rejected] == ({"driverName": ["kubelet", "driverName"]}.get(field, [field]))
+    assert all(diff.RESTART in sentence for sentence in found.rejected)
 
 
 def test_metrics_and_the_log_may_change() -> None:
     found = compare(config(), config(metrics="9100", log_level="debug"))
-    assert (found.metrics, found.level, found.refused) == (True, True, [])
+    assert (found.metrics, found.level, found.rejected) == (True, True, [])
 
 
 def test_no_field_is_forgotten() -> None:
-    """One that is new is refused with its name, until somebody says that it may change."""
+    """One that is new is rejected with its name, until somebody says that it may change."""
     now = config()
     for part in (now, now.agent, now.driver):
         copied = {"node_name", "startup_taint"} if part is now.agent else set()
         for name in {f.name for f in fields(part)} - {"driver", "agent", "log_level", "pools", "metrics"} - copied:
             changed = replace(part, **{name: ("something", "else")})  # type: ignore[arg-type]
-            assert compare(now, _with(now, changed)).refused, name
+            assert compare(now, _with(now, changed)).rejected, name
     assert Path("/pools/a") == now.driver.pools[0].where
 
 

@@ -1,4 +1,4 @@
-"""The driver's configuration: what a file may say, what the command line overrides, and every refusal's text."""
+"""The driver's configuration: what a file may say, what the command line overrides, and every rejection's text."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_what_nobody_says() -> None:
         ("pools: [{kind: image, path: /a, name: a/b}]", "pools[0].name: volume name 'a/b'"),
     ],
 )
-def test_refused_with_the_place(tmp_path: Path, text: str, message: str) -> None:
+def test_rejected_with_the_place(tmp_path: Path, text: str, message: str) -> None:
     path = _file(tmp_path, text)
 
     with pytest.raises(InvalidError, match=re.escape(f"{path}: {message}")):
@@ -139,7 +139,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ({"metrics": "host:1"}, "metrics address 'host:1': 'host' is not an IP address"),
     ],
 )
-def test_refused_settings(given: dict[str, object], message: str) -> None:
+def test_rejected_settings(given: dict[str, object], message: str) -> None:
     fields = {"endpoint": "/run/csi.sock", **given}
 
     with pytest.raises(InvalidError, match=re.escape(message)):

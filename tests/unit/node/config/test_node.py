@@ -1,4 +1,4 @@
-"""A node's configuration: what follows from the kubelet's folder, and what is refused."""
+"""A node's configuration: what follows from the kubelet's folder, and what is rejected."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def test_the_agent_serves_classes_of_flexvolumes_where_the_node_serves_flexvolum
     assert node.merge({}, given, [parse("memory,size=1Gi")], node="n").agent.flexvolume is bool(given)
 
 
-def test_an_unknown_binder_is_refused() -> None:
+def test_an_unknown_binder_is_rejected() -> None:
     with pytest.raises(InvalidError, match="bind 'scheduler': want agent or controller"):
         node.merge({"bind": "scheduler"}, {}, POOLS, node="n1")
 
 
-def test_unknown_fields_are_refused_by_name(tmp_path: Path) -> None:
+def test_unknown_fields_are_rejected_by_name(tmp_path: Path) -> None:
     (tmp_path / "node.yaml").write_text("binding: agent\n")
     with pytest.raises(InvalidError, match="unknown field `binding`; there is bind"):
         driver.load(tmp_path / "node.yaml", NODE_FILE)

@@ -81,10 +81,10 @@ def test_all_is_well_and_nothing_was_touched(make: Make, folder: Path) -> None:
         (
             {"registry": Path("/nowhere/at/all")},
             "registry",
-            "registry /nowhere/at/all is not there: name the kubelet's",
+            "registry /nowhere/at/all does not exist: name the kubelet's",
         ),
         ({"registry": Path("/" + "x" * 90)}, "registry", "Linux takes 107"),
-        ({"sources": (Path("/nowhere/at/all"),)}, "source", "source /nowhere/at/all is not there: make it"),
+        ({"sources": (Path("/nowhere/at/all"),)}, "source", "source /nowhere/at/all does not exist: make it"),
         ({"sources": (Path("/proc/self/exe"),)}, "source", "has a symlink in it: name /"),
         ({"sources": (Path("/etc/hostname"),)}, "source", "source /etc/hostname is not a directory"),
     ],

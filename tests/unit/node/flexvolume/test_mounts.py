@@ -110,12 +110,12 @@ async def test_one_that_may_not_be_held_is_mounted(
 ) -> None:
     await node.volume("pv", persistentVolumeReclaimPolicy="Delete", nodeAffinity=_on("node-1"))
 
-    async def refused(*_given: Any, **_more: Any) -> None:
+    async def rejected(*_given: Any, **_more: Any) -> None:
         failure = ApiError("policy of an older version")
         failure.code = 403
         raise failure
 
-    monkeypatch.setattr(node.client, "patch", refused)
+    monkeypatch.setattr(node.client, "patch", rejected)
     await node.mount("u1", "pv")
     assert "persistentvolume pv: its volume stays" in caplog.text
 
@@ -155,7 +155,7 @@ async def test_a_name_alone_gives_no_pod_a_persistent_volume(node: FlexNode, oth
         await node.mount("u2", "pv")
 
 
-async def test_reserved_keys_are_refused(node: FlexNode) -> None:
+async def test_reserved_keys_are_rejected(node: FlexNode) -> None:
     for key in ("tonnage.dev/cluster", "csi.storage.k8s.io/ephemeral"):
         with pytest.raises(InvalidError, match="is reserved"):
             await node.mount("u1", "data", size="1Gi", **{key: "x"})

@@ -89,13 +89,13 @@ def test_options_that_are_no_json_show_nothing_of_them(text: str) -> None:
         "pods/u/volumes/tonnage.dev~local/a",
     ],
 )
-def test_a_folder_that_is_no_pods_volume_is_refused(folder: str) -> None:
+def test_a_folder_that_is_no_pods_volume_is_rejected(folder: str) -> None:
     with pytest.raises(InvalidError, match="want /var/lib/kubelet/pods/<uid>/volumes/"):
         parse_target(folder, KUBELET)
 
 
 @given(some.binary(max_size=200))
-def test_any_bytes_are_a_call_or_refused(data: bytes) -> None:
+def test_any_bytes_are_a_call_or_rejected(data: bytes) -> None:
     for text in (data, b"/x\0mount\0" + AT.encode() + b"\0" + data + b"\0", b"/x\0unmount\0" + data + b"\0"):
         try:
             call = parse_request(text, KUBELET)

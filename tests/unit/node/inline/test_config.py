@@ -13,11 +13,11 @@ def test_the_kind_gives_the_name_and_options_are_the_kinds() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a,b", "a,=b", "a,b=1,b=2", "a,memory=1", "a,memory=x", "a,name=-"])
-def test_a_bad_one_is_refused(text: str) -> None:
+def test_a_bad_one_is_rejected(text: str) -> None:
     with pytest.raises(InvalidError):
         parse_inline(text)
 
 
-def test_two_of_one_name_are_refused() -> None:
+def test_two_of_one_name_are_rejected() -> None:
     with pytest.raises(InvalidError, match=r"two drivers are named a\.tonnage\.dev"):
         parse_inlines(["a", "a,memory=2Mi"])

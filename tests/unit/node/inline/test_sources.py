@@ -16,7 +16,7 @@ def test_each_kind_is_built_without_a_cluster(kind: str) -> None:
     assert body["spec"]["podInfoOnMount"]
 
 
-def test_an_unknown_kind_or_option_is_refused_by_name() -> None:
+def test_an_unknown_kind_or_option_is_rejected_by_name() -> None:
     with pytest.raises(InvalidError, match=r"no such kind; there is .*node-labels"):
         kind_of(parse_inline("labels"))
     with pytest.raises(InvalidError, match="unknown option 'colour'; there is memory, name"):

@@ -1,4 +1,4 @@
-"""Copies of claims: made where the source is, sent back from elsewhere, awaited, refused by name."""
+"""Copies of claims: made where the source is, sent back from elsewhere, awaited, rejected by name."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_source_is_awaited(
     await make_claim("second", "3Gi", **source("first"))
     await node.select("second")
     (text,) = await eventually(told(all_events, "ProvisioningFailed"))
-    assert text.endswith("cannot clone: claim first is not there")
+    assert text.endswith("cannot clone: claim first does not exist")
     await eventually(lambda: node.publishes("10Gi", "10Gi"))  # it holds no room meanwhile
     await make_claim("first", "2Gi", storageClassName="late")
 
@@ -89,7 +89,7 @@ async def test_a_source_is_awaited(
         ("2Gi", {"volumeMode": "Block"}, "requested volume mode Block differs from"),
     ],
 )
-async def test_what_no_copy_can_be_is_refused(
+async def test_what_no_copy_can_be_is_rejected(
     node: FakeNode,
     make_claim: MakeClaim,
     eventually: Eventually,

@@ -1,4 +1,4 @@
-"""Claims with a Content: filled by the driver while it makes the volume, told by Events, refused by name."""
+"""Claims with a Content: filled by the driver while it makes the volume, told by Events, rejected by name."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_a_content_is_awaited(
         return [text for _, why, text in await all_events() if why == "ProvisioningFailed"]
 
     (text,) = await eventually(told)
-    assert text.endswith("Content default/c is not there: make it")
+    assert text.endswith("Content default/c does not exist: make it")
     assert await node.volumes() == []
     await content(node)
     await eventually(lambda: node.is_bound("data"))
@@ -136,7 +136,7 @@ async def test_a_content_is_awaited(
         ({"image": {"reference": "app:1"}}, "this node has no image store"),
     ],
 )  # fmt: skip
-async def test_what_the_node_does_not_allow_is_refused(
+async def test_what_the_node_does_not_allow_is_rejected(
     node: FakeNode, make_claim: MakeClaim, eventually: Eventually, all_events: AllEvents, spec: dict[str, Any], words: str
 ) -> None:  # fmt: skip
     await content(node, **spec)
@@ -207,7 +207,7 @@ async def test_an_agent_that_was_killed_goes_on(
 async def test_a_content_of_another_namespace_is_not_used(
     node: FakeNode, make_claim: MakeClaim, all_events: AllEvents, eventually: Eventually, fills: Fills
 ) -> None:
-    """The API server drops the field without that feature; where one keeps it, the claim is refused."""
+    """The API server drops the field without that feature; where one keeps it, the claim is rejected."""
     fills.may_end.set()
     await content(node)
     reference = {"dataSourceRef": {**DATA_SOURCE["dataSourceRef"], "namespace": "other"}}

@@ -136,12 +136,12 @@ async def test_binding_can_be_left_to_the_controller(
         ({"selector": {"matchLabels": {"a": "b"}}}, "claim Selector is not supported"),
         (
             {"dataSourceRef": {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "x"}},
-            "cannot restore: snapshot x is not there",
+            "cannot restore: snapshot x does not exist",
         ),
         ({"accessModes": ["ReadWriteMany"]}, "access mode MULTI_NODE_MULTI_WRITER (ReadWriteMany) is not possible"),
     ],
 )
-async def test_what_cannot_be_had_is_refused_by_name(
+async def test_what_cannot_be_had_is_rejected_by_name(
     make_node: MakeNode,
     make_claim: MakeClaim,
     eventually: Eventually,

@@ -70,10 +70,10 @@ async def test_a_class_that_cannot_be_served_says_why(
     node = await make_node("10Gi")
     await make_class("wrong", **body)
 
-    async def refused() -> bool:
+    async def rejected() -> bool:
         return str((await published("wrong"))[1]).startswith(reason)
 
-    await eventually(refused)
+    await eventually(rejected)
     assert await node.publishes("0", "0", "wrong")
     assert await published("late") == ("10Gi", ""), "others are not touched"
     (message,) = await eventually(lambda: told("wrong", "InvalidParameters"))

@@ -280,7 +280,7 @@ class Agent:
                     world.start(self.create(claim))
                 return
             if decision.move in (GroupMove.RESERVE, GroupMove.REJECT):
-                self.ledger.refuse(names)
+                self.ledger.reject(names)
                 if made := [c for c in world.group(pod) if c.volume == self.node]:  # before a kill: given back
                     yield self._call(pod, 2.0)
                     for claim in made:
@@ -294,7 +294,7 @@ class Agent:
             failed = False
             for name in decision.uids:
                 claim = world.claims[name]
-                self.ledger.refuse([name])
+                self.ledger.reject([name])
                 yield self._call(pod, 2.0)
                 effect = not world.fault()
                 if effect and claim.node == self.node and not claim.volume and claim.reschedules < decision.reschedules:

@@ -149,15 +149,15 @@ async def test_a_device_that_is_in_use_for_a_moment_after_its_unmount(
     assert next(looks, None) is None, "it was in use at the first two looks"
 
 
-async def test_every_later_use_is_refused_with_the_reason_until_the_claim_goes(
+async def test_every_later_use_is_rejected_with_the_reason_until_the_claim_goes(
     job: Finishing, eventually: Eventually, make_claim: MakeClaim, all_events: AllEvents
 ) -> None:
     await job.end("Failed")
     await job.unstage()
     await eventually(job.is_reclaimed)
-    with pytest.raises(CsiError, match="has no data any more: pod default/job has failed") as refused:
+    with pytest.raises(CsiError, match="has no data any more: pod default/job has failed") as rejected:
         await job.stage()
-    assert refused.value.code is Code.FAILED_PRECONDITION
+    assert rejected.value.code is Code.FAILED_PRECONDITION
     async with job.kubelet as client:
         with pytest.raises(CsiError, match="has no data any more"):
             await client.create_snapshot("s", job.handle)
@@ -318,7 +318,7 @@ async def test_a_pod_that_failed_before_it_mounted_its_volume(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def nothing(_self: Finishing) -> None:
-        """Its kubelet refuses the pod."""
+        """Its kubelet rejects the pod."""
 
     monkeypatch.setattr(Finishing, "stage", nothing)
     await make_class("gives", parameters={names.RECLAIM_FINISHED: "true"})

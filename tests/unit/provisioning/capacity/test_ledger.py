@@ -64,7 +64,7 @@ def test_the_largest_volume_never_passes_what_is_left() -> None:
     assert ledger.capacity(A) == PoolCapacity(30, None)
 
 
-def test_nothing_is_known_before_the_first_reading_and_nothing_refused() -> None:
+def test_nothing_is_known_before_the_first_reading_and_nothing_rejected() -> None:
     ledger = Ledger()
     _see(ledger, "u", 30)
     assert ledger.capacity(A) is None
@@ -79,7 +79,7 @@ def test_all_are_booked_or_none() -> None:
     assert shortage is not None
     assert (shortage.sizes, shortage.free, shortage.largest) == ((60, 60), 100, 100)
     assert {ledger.get(u).stage for u in "uv"} == {Stage.OBSERVED}  # type: ignore[union-attr]
-    ledger.refuse(["u", "v"])
+    ledger.reject(["u", "v"])
     assert _free(ledger) == 100
     _see(ledger, "w", 100)
     assert ledger.reserve(["w"]) is None
@@ -98,7 +98,7 @@ def test_siblings_in_different_pools_are_booked_together() -> None:
     assert shortage.free == 0
 
 
-def test_a_volume_above_the_maximum_is_refused_though_there_is_room() -> None:
+def test_a_volume_above_the_maximum_is_rejected_though_there_is_room() -> None:
     ledger = _with_reading(100, 50)
     _see(ledger, "u", 60)
     shortage = ledger.reserve(["u"])
@@ -117,7 +117,7 @@ def test_those_that_come_later_do_not_stand_in_the_way() -> None:
 def test_a_claim_that_comes_back_is_counted_anew() -> None:
     ledger = _with_reading()
     _see(ledger, "u", 60)
-    ledger.refuse(["u"])
+    ledger.reject(["u"])
     _see(ledger, "u", 60)
     assert _free(ledger) == 100
     _see(ledger, "u", 60, attempt="1", version=5)
@@ -242,7 +242,7 @@ class Disk(RuleBasedStateMachine):
     def book(self, some: list[_Claim]) -> None:
         uids = [c.uid for c in some if c.here]
         if self.ledger.reserve(uids) is not None:
-            self.ledger.refuse(uids)
+            self.ledger.reject(uids)
 
     @rule(claim=claims)
     def start(self, claim: _Claim) -> None:
@@ -350,17 +350,17 @@ def test_the_starvation_guard_reserves_until_it_ends_and_what_is_under_way_stays
     def stages() -> list[Stage]:
         return [claim.stage for uid in ("starved", "small") if (claim := ledger.get(uid))]
 
-    ledger.refuse(["starved"])
+    ledger.reject(["starved"])
     ledger.keep(["starved"])
     assert ledger.guarded() == {"starved"}
     assert ledger.reserve(["small"]) is not None
-    ledger.refuse(["starved"])
+    ledger.reject(["starved"])
     assert stages() == [Stage.GUARDED, Stage.OBSERVED]
     ledger.release(["starved", "small"])
     assert stages() == [Stage.REJECTED, Stage.OBSERVED]
     assert ledger.reserve(["small"]) is None
     ledger.start("small")
-    for call in (ledger.refuse, ledger.keep, ledger.release):
+    for call in (ledger.reject, ledger.keep, ledger.release):
         call(["small"])
     assert stages() == [Stage.REJECTED, Stage.CREATING]
 

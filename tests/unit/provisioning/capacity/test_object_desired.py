@@ -12,7 +12,7 @@ from tonnage.kubernetes.api.kinds import CAPACITIES
 from tonnage.kubernetes.api.meta import ObjectMeta, OwnerReference
 from tonnage.kubernetes.api.storage import CSIStorageCapacity, StorageClass
 from tonnage.provisioning.capacity.ledger import PoolCapacity
-from tonnage.provisioning.capacity.object import Wish
+from tonnage.provisioning.capacity.object import DesiredCapacity
 from tonnage.provisioning.claims.node_scope import CapacitySource, DriverInfo, NodeScope
 
 OWNER = OwnerReference(api_version="v1", kind="Node", name="n1", uid="u")
@@ -20,15 +20,15 @@ SCOPE = NodeScope("n1", "cluster")
 CLIENT = cast(Any, None)  # nothing here calls the driver
 
 
-def wish(room: PoolCapacity, *, pool: str = "ssd", reason: str = "") -> Wish:
+def wish(room: PoolCapacity, *, pool: str = "ssd", reason: str = "") -> DesiredCapacity:
     storage_class = StorageClass(metadata=ObjectMeta(name="fast"), provisioner="d", parameters={"pool": pool})
     info = DriverInfo(
         CLIENT, "d", "ssd", frozenset(), frozenset(), {names.TOPOLOGY_NODE: "n1"}, "", {"ssd": "image", "hdd": "image"}
     )
-    return Wish("name", CapacitySource("d", "fast", pool), info, storage_class, room, 7, 5, reason)
+    return DesiredCapacity("name", CapacitySource("d", "fast", pool), info, storage_class, room, 7, 5, reason)
 
 
-def published(wanted: Wish, **changes: Any) -> CSIStorageCapacity:
+def published(wanted: DesiredCapacity, **changes: Any) -> CSIStorageCapacity:
     body = wanted.body(SCOPE, "space", OWNER)
     return CAPACITIES.decode(msgspec.json.encode({**body, **changes}))
 

@@ -16,7 +16,7 @@ from tonnage.kubernetes.api.core import PersistentVolumeClaim
 from tonnage.kubernetes.api.meta import ObjectMeta
 from tonnage.kubernetes.api.snapshot import ALLOW_MODE_CHANGE, MANAGED_BY, content_name
 from tonnage.kubernetes.client.client import Client
-from tonnage.provisioning.claims.data_source import POPULATED, Away, content_of, leave_to_populator
+from tonnage.provisioning.claims.data_source import POPULATED, SourceOnOtherNode, content_of, leave_to_populator
 from tonnage.provisioning.claims.node_scope import DriverInfo
 from tonnage_box.testing.objects import MakeClaim
 
@@ -57,7 +57,7 @@ async def test_a_copy_is_made_on_the_node_of_its_source(kube: Client, make_claim
     copy = await make_claim("copy", "2Gi", **SOURCE)
     assert await content_of(kube, copy, _driver(), "node-1") == ContentSource(volume_id="scratch/first")
     away = await content_of(kube, copy, _driver("node-2"), "node-2")
-    assert away == Away("claim copy clones claim first, whose volume pv-first is on another node")
+    assert away == SourceOnOtherNode("claim copy clones claim first, whose volume pv-first is on another node")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ async def test_a_copy_that_can_never_be(kube: Client, make_claim: MakeClaim, siz
 
 async def test_a_source_that_is_not_ready(kube: Client, make_claim: MakeClaim) -> None:
     copy = await make_claim("copy", "2Gi", **SOURCE)
-    with pytest.raises(PreconditionError, match="claim first is not there"):
+    with pytest.raises(PreconditionError, match="claim first does not exist"):
         await content_of(kube, copy, _driver(), "node-1")
     await make_claim("first", "2Gi", storageClassName="late")
     with pytest.raises(PreconditionError, match="claim first is not bound yet"):
@@ -111,7 +111,7 @@ async def test_a_snapshot_is_restored_on_its_node(kube: Client, make_claim: Make
     claim = await _restored(make_claim, "3Gi")
     assert await content_of(kube, claim, _driver(), "node-1") == ContentSource(snapshot_id="scratch/s")
     away = await content_of(kube, claim, _driver("node-2"), "node-2")
-    assert away == Away("claim restored restores snapshot monday, which lies on node node-1")
+    assert away == SourceOnOtherNode("claim restored restores snapshot monday, which lies on node node-1")
 
 
 async def test_a_claim_stays_where_its_snapshot_becomes_ready_and_goes_from_elsewhere_at_once(
@@ -119,12 +119,12 @@ async def test_a_claim_stays_where_its_snapshot_becomes_ready_and_goes_from_else
 ) -> None:
     await kube.create(kinds.NODES, {"metadata": {"name": "node-1"}})
     claim = await _restored(make_claim)
-    with pytest.raises(PreconditionError, match="cannot restore: snapshot monday is not there"):
+    with pytest.raises(PreconditionError, match="cannot restore: snapshot monday does not exist"):
         await content_of(kube, claim, _driver(), "node-1")
     await _snapshot(kube, ready=False)
     with pytest.raises(PreconditionError, match="cannot restore: snapshot monday is not ready yet"):
         await content_of(kube, claim, _driver(), "node-1")
-    assert isinstance(await content_of(kube, claim, _driver("node-2"), "node-2"), Away)
+    assert isinstance(await content_of(kube, claim, _driver("node-2"), "node-2"), SourceOnOtherNode)
 
 
 async def test_without_a_label_the_volume_tells_the_node(kube: Client, make_claim: MakeClaim) -> None:
@@ -145,7 +145,9 @@ async def test_without_a_label_the_volume_tells_the_node(kube: Client, make_clai
     await kube.create(kinds.VOLUMES, {"metadata": {"name": "pv-first"}, "spec": spec})
     assert await content_of(kube, claim, _driver(), "node-1") == ContentSource(snapshot_id="scratch/s")
     away = await content_of(kube, claim, _driver("node-2"), "node-2")
-    assert away == Away("claim restored restores snapshot monday, whose volume pv-first is on another node")
+    assert away == SourceOnOtherNode(
+        "claim restored restores snapshot monday, whose volume pv-first is on another node"
+    )
 
 
 async def test_a_snapshot_of_a_node_that_is_gone_sends_no_claim_around(kube: Client, make_claim: MakeClaim) -> None:
@@ -175,7 +177,7 @@ async def test_a_snapshot_of_another_namespace_is_not_restored(kube: Client, mak
     """One of the same name there is not the one that the claim means; and none is found through a namespace."""
     await _snapshot(kube)
     elsewhere = structs.replace(await _restored(make_claim), metadata=ObjectMeta(name="restored", namespace="tenant"))
-    with pytest.raises(PreconditionError, match="snapshot monday is not there"):
+    with pytest.raises(PreconditionError, match="snapshot monday does not exist"):
         await content_of(kube, elsewhere, _driver(), "node-1")
 
 

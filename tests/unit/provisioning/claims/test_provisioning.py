@@ -145,10 +145,10 @@ def test_access_modes_follow_the_drivers_words(fine: bool, modes: list[str], wan
         ({}, {f"{PREFIX}provisioner-secret-name": "x"}, "must name both its name and its namespace"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(spec: dict[str, Any], parameters: dict[str, str], text: str) -> None:
-    with pytest.raises(InvalidError) as refusal:
+def test_what_is_not_supported_is_rejected_by_name(spec: dict[str, Any], parameters: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidError) as rejection:
         _plan(_claim(**spec), _class(parameters))
-    assert text in str(refusal.value)
+    assert text in str(rejection.value)
 
 
 def test_places_are_this_node_if_the_class_allows_it() -> None:
@@ -182,7 +182,7 @@ def test_secret_templates_are_filled_in(name: str, namespace: str, filled: Secre
 @pytest.mark.parametrize(
     ("name", "namespace"), [("${pvc.uid}", "n"), ("${pvc.annotations['x']}", "n"), ("UPPER", "n"), ("n", "${pvc.name}")]
 )
-def test_secret_templates_that_cannot_be_filled_in_are_refused(name: str, namespace: str) -> None:
+def test_secret_templates_that_cannot_be_filled_in_are_rejected(name: str, namespace: str) -> None:
     role = f"{PREFIX}provisioner-secret-"
     with pytest.raises(InvalidError, match="secret template"):
         secret_of({f"{role}name": name, f"{role}namespace": namespace}, "provisioner-", _claim(), "pvc-u-1")
@@ -215,7 +215,7 @@ def test_without_a_word_volumes_are_kept() -> None:
     ["", "release", "release-after:", "release-after:1", "release-after:5x", "release-after:-1h", "release-after:1m1h",
      "release-after: 1h", "1h", "Keep", "release-after:59s", "release-after:0s", "release-after:9999999d"],
 )  # fmt: skip
-def test_anything_else_is_refused(text: str) -> None:
+def test_anything_else_is_rejected(text: str) -> None:
     with pytest.raises(InvalidError, match=r"tonnage\.dev/on-node-gone"):
         release_after({names.ON_NODE_GONE: text})
 

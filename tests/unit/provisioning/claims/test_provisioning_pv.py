@@ -101,7 +101,7 @@ def test_a_class_of_a_flexvolume_provisioner_gets_a_flexvolume(provisioner: str,
         ({names.ROLLBACK: "true", names.UNDELETE: "1h"}, {}, ""),
     ],
 )
-def test_what_a_class_of_flexvolumes_cannot_have_is_refused_by_name(
+def test_what_a_class_of_flexvolumes_cannot_have_is_rejected_by_name(
     parameters: dict[str, str], fields: dict[str, Any], text: str
 ) -> None:
     storage_class = _flex_class(LOCALFLEX, parameters, **fields)
@@ -116,7 +116,7 @@ def test_what_a_class_of_flexvolumes_cannot_have_is_refused_by_name(
     ("spec", "text"),
     [({"volumeMode": "Block"}, "volumeMode Block"), ({"volumeAttributesClassName": "fast"}, "VolumeAttributesClass")],
 )
-def test_what_a_claim_of_flexvolumes_cannot_have_is_refused_by_name(spec: dict[str, Any], text: str) -> None:
+def test_what_a_claim_of_flexvolumes_cannot_have_is_rejected_by_name(spec: dict[str, Any], text: str) -> None:
     storage_class = _flex_class("tonnage.dev/flex-provisioner")
     with pytest.raises(InvalidError, match=text):
         plan(_claim(**spec), storage_class, replace(FLEX, controller=frozenset({types.MODIFY_VOLUME})), SCOPE)

@@ -1,4 +1,4 @@
-"""Which change wakes which refused pod."""
+"""Which change wakes which rejected pod."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.scheduler.conftest import World
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import ATTACHMENTS, CSI_NODES
-from tonnage.scheduler.framework.plugin import Refusal
+from tonnage.scheduler.framework.plugin import Diagnosis
 from tonnage.scheduler.framework.pod_info import compile_ask
 
 HARD = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -27,15 +27,15 @@ def stage(world: World) -> Any:
     return world
 
 
-def refuse(world: World, pod: Any) -> None:
-    """Queue a pod and let it be refused; time passes."""
+def reject(world: World, pod: Any) -> None:
+    """Queue a pod and let it be rejected; time passes."""
     uid = pod.metadata.uid
     world.queue.add(uid, compile_ask(pod), world.now)
     entry = world.queue.pop()
     outcome = world.decide(pod)
-    assert isinstance(outcome, Refusal), outcome
+    assert isinstance(outcome, Diagnosis), outcome
     assert entry is not None
-    world.queue.refuse(entry, outcome.causes, world.now, needs=outcome.needs)
+    world.queue.reject(entry, outcome.causes, world.now, needs=outcome.needs)
     world.now += 60
 
 
@@ -78,9 +78,9 @@ def csi_node(count: int) -> Change:
         ),
     ],
 )
-def test_refused_for_storage(stage: Any, change: Change, expected: bool) -> None:
+def test_rejected_for_storage(stage: Any, change: Change, expected: bool) -> None:
     stage.claim("c", "20Gi")
-    refuse(stage, stage.pod("p", claims=["c"]))
+    reject(stage, stage.pod("p", claims=["c"]))
 
     assert woken(stage, change) is expected
 
@@ -97,10 +97,10 @@ def test_refused_for_storage(stage: Any, change: Change, expected: bool) -> None
         pytest.param(lambda w: w.claim("c"), False, id="a claim"),
     ],
 )
-def test_refused_for_resources(stage: Any, change: Change, expected: bool) -> None:
+def test_rejected_for_resources(stage: Any, change: Change, expected: bool) -> None:
     assert stage.place(stage.pod("large", requests={"cpu": "3"})) == "node-1"
     assert stage.place(stage.pod("small", requests={"cpu": "1"})) == "node-1"
-    refuse(stage, stage.pod("p", requests={"cpu": "3"}))
+    reject(stage, stage.pod("p", requests={"cpu": "3"}))
 
     assert woken(stage, change) is expected
 
@@ -114,28 +114,28 @@ def test_refused_for_resources(stage: Any, change: Change, expected: bool) -> No
         pytest.param({"unschedulable": True}, {"unschedulable": True, "cpu": "9"}, False, id="more cpu"),
     ],
 )
-def test_refused_by_the_node(world: World, node: dict[str, Any], better: dict[str, Any], expected: bool) -> None:
+def test_rejected_by_the_node(world: World, node: dict[str, Any], better: dict[str, Any], expected: bool) -> None:
     world.node("node-1", **node)
-    refuse(world, world.pod("p"))
+    reject(world, world.pod("p"))
 
     assert woken(world, lambda w: w.node("node-1", **better)) is expected
 
 
-def test_refused_for_ports(stage: Any) -> None:
+def test_rejected_for_ports(stage: Any) -> None:
     stage.place(stage.pod("a", containers=PORT))
     stage.place(stage.pod("other"))
-    refuse(stage, stage.pod("p", containers=PORT))
+    reject(stage, stage.pod("p", containers=PORT))
 
     assert not woken(stage, lambda w: w.cluster.pod_lifted("uid-other"))
     assert woken(stage, lambda w: w.cluster.pod_lifted("uid-a"))
 
 
-def test_refused_for_limits(stage: Any) -> None:
+def test_rejected_for_limits(stage: Any) -> None:
     csi_node(1)(stage)
     for name in ("a", "b"):
         stage.claim(name)
     stage.place(stage.pod("with-volume", claims=["a"]))
-    refuse(stage, stage.pod("p", claims=["b"]))
+    reject(stage, stage.pod("p", claims=["b"]))
 
     assert not woken(stage, csi_node(1))
     assert woken(stage, csi_node(2))
@@ -147,7 +147,7 @@ def test_attachment_counts_until_it_is_gone(stage: Any) -> None:
     spec = {"nodeName": "node-1", "source": {"persistentVolumeName": "pv-1"}}
     stage.attachments.put(stage.read(ATTACHMENTS, "va", {"spec": spec}))
     stage.claim("b")
-    refuse(stage, stage.pod("p", claims=["b"]))
+    reject(stage, stage.pod("p", claims=["b"]))
 
     assert woken(stage, lambda w: w.attachments.remove("va"))
     assert stage.place(stage.pod("p", claims=["b"])) == "node-1"
@@ -156,7 +156,7 @@ def test_attachment_counts_until_it_is_gone(stage: Any) -> None:
 def test_exclusive_claim_is_given_up(stage: Any) -> None:
     stage.claim("c", accessModes=["ReadWriteOncePod"])
     stage.place(stage.pod("a", claims=["c"]))
-    refuse(stage, stage.pod("p", claims=["c"]))
+    reject(stage, stage.pod("p", claims=["c"]))
 
     assert woken(stage, lambda w: w.cluster.pod_lifted("uid-a"))
 
@@ -165,7 +165,7 @@ def test_dropped_reservation_wakes_who_waits_for_room(stage: Any) -> None:
     stage.claim("a", "8Gi")
     stage.claim("b", "8Gi")
     assert stage.place(stage.pod("first", claims=["a"])) == "node-1"
-    refuse(stage, stage.pod("p", claims=["b"]))
+    reject(stage, stage.pod("p", claims=["b"]))
 
     assert woken(stage, lambda w: w.objects.claims.remove("default/a"))
 
@@ -173,7 +173,7 @@ def test_dropped_reservation_wakes_who_waits_for_room(stage: Any) -> None:
 def test_node_that_cannot_be_read_takes_no_pods(stage: Any) -> None:
     stage.node("node-1", cpu="many")
 
-    assert isinstance(stage.decide(stage.pod("p")), Refusal)
+    assert isinstance(stage.decide(stage.pod("p")), Diagnosis)
     stage.node("node-1", cpu="2")
     assert stage.place(stage.pod("p")) == "node-1"
 

@@ -1,4 +1,4 @@
-"""How many nodes a search looks at: about the same on any cluster, and all of them before a pod is refused."""
+"""How many nodes a search looks at: about the same on any cluster, and all of them before a pod is rejected."""
 
 from __future__ import annotations
 

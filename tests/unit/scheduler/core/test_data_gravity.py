@@ -10,7 +10,7 @@ from tests.unit.scheduler.conftest import World
 from tonnage.kubernetes.api import kinds, names
 from tonnage.kubernetes.api.snapshot import MANAGED_BY
 from tonnage.scheduler.explain import explain
-from tonnage.scheduler.framework.plugin import Refusal, RejectionCause, SchedulingDecision
+from tonnage.scheduler.framework.plugin import Diagnosis, RejectionCause, SchedulingDecision
 
 NO_SOURCE = "2 node(s) did not have the data source of a claim"
 
@@ -59,10 +59,10 @@ def test_no_room_at_the_source_says_so_and_room_there_helps(stage: Any) -> None:
     stage.capacity("node-2", "0")
     stage.claim("c", **copy_of("a"))
     pod = stage.pod("p", claims=["c"])
-    refusal = stage.decide(pod)
-    assert isinstance(refusal, Refusal)
-    assert refusal.message == (f"0/3 nodes are available: 1 node(s) did not have enough free storage, {NO_SOURCE}.")
-    assert refusal.causes == RejectionCause.STORAGE | RejectionCause.BINDING
+    rejection = stage.decide(pod)
+    assert isinstance(rejection, Diagnosis)
+    assert rejection.message == (f"0/3 nodes are available: 1 node(s) did not have enough free storage, {NO_SOURCE}.")
+    assert rejection.causes == RejectionCause.STORAGE | RejectionCause.BINDING
     stage.capacity("node-2", "1Gi")
     decision = stage.decide(pod)
     assert isinstance(decision, SchedulingDecision)
@@ -149,9 +149,9 @@ def test_a_full_node_of_a_snapshot_is_explained(stage: Any) -> None:
     stage.capacity("node-2", "0")
     stage.claim("c", **restored("monday"))
     pod = stage.pod("p", claims=["c"])
-    refusal = stage.decide(pod)
-    assert isinstance(refusal, Refusal)
-    assert refusal.message == (f"0/3 nodes are available: 1 node(s) did not have enough free storage, {NO_SOURCE}.")
+    rejection = stage.decide(pod)
+    assert isinstance(rejection, Diagnosis)
+    assert rejection.message == (f"0/3 nodes are available: 1 node(s) did not have enough free storage, {NO_SOURCE}.")
     found = explain(stage.cycle, pod, written={}, scheduler="default-scheduler")
     told = {answer.node: answer.lacks for answer in found.nodes}
     text = "node(s) did not have the data source of a claim: claim c of snapshot monday (node node-2)"

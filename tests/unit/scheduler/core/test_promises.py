@@ -1,5 +1,5 @@
 """For any order of decisions, writes, publications, completions and restarts: no node is promised more than it has,
-and once everything has settled nothing is refused that fits. What is published comes late, is told twice, or is passed
+and once everything has settled nothing is rejected that fits. What is published comes late, is told twice, or is passed
 over when something newer is there; of several objects any may come first."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from tests.examples import examples
 
 from tonnage.kubernetes.api import names
-from tonnage.scheduler.framework.plugin import Refusal, SchedulingDecision
+from tonnage.scheduler.framework.plugin import Diagnosis, SchedulingDecision
 
 CLASSES = ("late", "other")
 CPU = 4
@@ -132,8 +132,8 @@ class Promises(RuleBasedStateMachine):
     def waiting(self) -> list[Pod]:
         return [pod for pod in self.pods.values() if not pod.node]
 
-    def decide(self, pod: Pod) -> SchedulingDecision | Refusal:
-        outcome: SchedulingDecision | Refusal = self.world.decide(self.pod_object(pod))
+    def decide(self, pod: Pod) -> SchedulingDecision | Diagnosis:
+        outcome: SchedulingDecision | Diagnosis = self.world.decide(self.pod_object(pod))
         return outcome
 
     def pod_object(self, pod: Pod) -> Any:
@@ -267,7 +267,7 @@ class Promises(RuleBasedStateMachine):
             assert cpu <= CPU
 
     def teardown(self) -> None:
-        """Let all that is under way arrive; then whatever is refused really does not fit."""
+        """Let all that is under way arrive; then whatever is rejected really does not fit."""
         if not hasattr(self, "agents"):
             return
         for claim in self.claims():

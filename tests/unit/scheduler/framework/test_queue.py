@@ -57,7 +57,7 @@ def test_priority_then_age(world: World, queue: SchedulingQueue) -> None:
 
 def test_older_pods_are_not_overtaken(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "large")
-    queue.refuse(take(queue), RejectionCause.STORAGE, 0.0)
+    queue.reject(take(queue), RejectionCause.STORAGE, 0.0)
     add(world, queue, "small")
     queue.notice(ClusterEvent(RejectionCause.STORAGE), 100.0)
 
@@ -70,7 +70,7 @@ def test_back_off_doubles_up_to_ten_seconds() -> None:
 
 def test_hint_waits_for_the_back_off_while_others_are_ready(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "p")
-    queue.refuse(take(queue), RejectionCause.RESOURCES, 10.0)
+    queue.reject(take(queue), RejectionCause.RESOURCES, 10.0)
     assert queue.next_due() == 10.0 + LEFTOVER
 
     queue.notice(ClusterEvent(RejectionCause.RESOURCES), 10.2)
@@ -87,9 +87,9 @@ def test_hint_waits_for_the_back_off_while_others_are_ready(world: World, queue:
 def test_hint_waits_little_while_nothing_else_is_ready(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "p")
     for _ in range(4):
-        queue.refuse(take(queue), RejectionCause.RESOURCES, 10.0)
+        queue.reject(take(queue), RejectionCause.RESOURCES, 10.0)
         queue.notice(ClusterEvent(RejectionCause.RESOURCES), 30.0)
-    queue.refuse(take(queue), RejectionCause.RESOURCES, 30.0)
+    queue.reject(take(queue), RejectionCause.RESOURCES, 30.0)
 
     queue.notice(ClusterEvent(RejectionCause.RESOURCES), 30.02)
 
@@ -110,13 +110,13 @@ def test_a_new_pod_passes_the_ones_that_are_tried_since_nothing_else_is_ready(
         add(world, queue, name)
     add(world, queue, "urgent", priority=100)
     for _ in range(4):
-        queue.refuse(take(queue), RejectionCause.STORAGE, 10.0)
+        queue.reject(take(queue), RejectionCause.STORAGE, 10.0)
     queue.notice(ClusterEvent(RejectionCause.STORAGE), 10.1)
     queue.advance(10.0 + IDLE_BACKOFF)
     first, again = take(queue), take(queue)
     assert (first.uid, again.uid) == ("uid-urgent", "uid-a")
 
-    queue.refuse(again, RejectionCause.STORAGE, 10.3)
+    queue.reject(again, RejectionCause.STORAGE, 10.3)
     queue.notice(ClusterEvent(RejectionCause.STORAGE), 10.3)
     add(world, queue, "new")
     queue.advance(10.3 + IDLE_BACKOFF)
@@ -128,7 +128,7 @@ def test_a_new_pod_passes_the_ones_that_are_tried_since_nothing_else_is_ready(
 
 _STEPS = st.lists(
     st.one_of(
-        st.sampled_from(["add", "refuse", "retry", "hint", "remove"]),
+        st.sampled_from(["add", "reject", "retry", "hint", "remove"]),
         st.floats(0.01, 12.0),
     ),
     max_size=60,
@@ -136,7 +136,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS)
-@example(["add", "refuse", "hint", 0.5, "hint", "add", "refuse", "refuse", "hint", 0.5, "retry", 12.0])
+@example(["add", "reject", "hint", 0.5, "hint", "add", "reject", "reject", "hint", 0.5, "retry", 12.0])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_nobody_waits_longer_or_shorter_than_said(world: World, steps: list[str | float]) -> None:
     """A number is seconds that pass; each word acts on the pod that comes next, or on the last one."""
@@ -151,11 +151,11 @@ def test_nobody_waits_longer_or_shorter_than_said(world: World, steps: list[str 
             queue.notice(ClusterEvent(RejectionCause.STORAGE), now)
         elif step == "remove" and names:
             queue.remove(f"uid-p{names}")
-        elif step in ("refuse", "retry") and (entry := queue.pop()) is not None:
+        elif step in ("reject", "retry") and (entry := queue.pop()) is not None:
             least = IDLE_BACKOFF if entry in woken else backoff(entry.tries)
             assert not entry.tries or now >= entry.tried + min(least, backoff(entry.tries))
             woken.discard(entry)
-            queue.retry(entry, now) if step == "retry" else queue.refuse(entry, RejectionCause.STORAGE, now)
+            queue.retry(entry, now) if step == "retry" else queue.reject(entry, RejectionCause.STORAGE, now)
         queue.advance(now)
         late = [entry for entry in queue if entry.place is QueuePlace.BACKING_OFF]
         assert all(entry.tried + backoff(entry.tries) > now for entry in late)
@@ -168,7 +168,7 @@ def test_nobody_waits_longer_or_shorter_than_said(world: World, steps: list[str 
 def test_hint_for_something_else_does_not_wake(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "p")
     entry = take(queue)
-    queue.refuse(entry, RejectionCause.STORAGE | RejectionCause.NODE, 0.0)
+    queue.reject(entry, RejectionCause.STORAGE | RejectionCause.NODE, 0.0)
 
     queue.notice(ClusterEvent(RejectionCause.RESOURCES), 50.0)
     queue.notice(ClusterEvent(RejectionCause.STORAGE, lambda e: False), 50.0)
@@ -181,7 +181,7 @@ def test_hint_for_something_else_does_not_wake(world: World, queue: SchedulingQu
 
 def test_what_was_not_really_tried_does_not_back_off(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "p", ephemeral=["v"])
-    queue.refuse(take(queue), RejectionCause.CLAIM, 5.0, counts=False)
+    queue.reject(take(queue), RejectionCause.CLAIM, 5.0, counts=False)
 
     queue.notice(ClusterEvent(RejectionCause.CLAIM, claim="default/p-v"), 5.0)
 
@@ -202,8 +202,8 @@ def test_failed_attempt_comes_again(world: World, queue: SchedulingQueue) -> Non
 def test_leftovers_are_tried_again(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "first")
     add(world, queue, "second")
-    queue.refuse(take(queue), RejectionCause.UNSUPPORTED, 0.0)
-    queue.refuse(take(queue), RejectionCause.UNSUPPORTED, 60.0)
+    queue.reject(take(queue), RejectionCause.UNSUPPORTED, 0.0)
+    queue.reject(take(queue), RejectionCause.UNSUPPORTED, 60.0)
 
     queue.advance(LEFTOVER)
     assert order(queue) == ["uid-first"]
@@ -219,12 +219,12 @@ def test_removed_wherever_it_is(world: World, queue: SchedulingQueue, where: str
     if where != "ready":
         take(queue)
     if where == "waiting":
-        queue.refuse(entry, RejectionCause.NODE, 0.0)
+        queue.reject(entry, RejectionCause.NODE, 0.0)
     if where == "backing off":
         queue.retry(entry, 0.0)
 
     queue.remove("uid-p")
-    queue.refuse(entry, RejectionCause.NODE, 0.0)
+    queue.reject(entry, RejectionCause.NODE, 0.0)
     queue.retry(entry, 0.0)
     queue.wake(entry, 1000.0)
     queue.notice(ClusterEvent(RejectionCause.NODE, claim="default/c"), 1000.0)
@@ -237,7 +237,7 @@ def test_removed_wherever_it_is(world: World, queue: SchedulingQueue, where: str
 def test_changed_pod_may_try_again(world: World, queue: SchedulingQueue) -> None:
     add(world, queue, "p", requests={"cpu": "9"})
     entry = take(queue)
-    queue.refuse(entry, RejectionCause.RESOURCES, 0.0)
+    queue.reject(entry, RejectionCause.RESOURCES, 0.0)
 
     queue.add("uid-p", compile_ask(world.pod("p", requests={"cpu": "9"})), 50.0)
     assert entry.place is QueuePlace.WAITING
@@ -252,7 +252,7 @@ def test_tells_when_there_is_something_to_do(world: World) -> None:
     queue = SchedulingQueue(lambda: told.append(1))
     add(world, queue, "p")
     assert len(told) == 1
-    queue.refuse(take(queue), RejectionCause.NODE, 0.0)
+    queue.reject(take(queue), RejectionCause.NODE, 0.0)
     assert len(told) == 1
     queue.notice(ClusterEvent(RejectionCause.NODE), 0.5)
     assert len(told) == 2
@@ -271,7 +271,7 @@ def test_any_improvement_wakes_a_pod_with_a_nominated_node(world: World, event: 
     queue.add("a", compile_ask(world.pod("a")), 0.0)
     entry = queue.pop()
     assert entry is not None
-    queue.refuse(entry, RejectionCause.STORAGE, 0.0, counts=False)
+    queue.reject(entry, RejectionCause.STORAGE, 0.0, counts=False)
     queue.nominees.add("a")
     queue.notice(event, 1.0)
     assert len(queue) == wakes
@@ -309,7 +309,7 @@ class Disk:
             size = self.sizes[entry.uid]
             if size > self.free:
                 alike = size, entry.priority
-                self.queue.refuse(entry, RejectionCause.STORAGE, self.now, alike=alike)
+                self.queue.reject(entry, RejectionCause.STORAGE, self.now, alike=alike)
                 continue
             if self.fails and self.attempts % 2:
                 self.queue.retry(entry, self.now)  # before there is a decision
@@ -389,7 +389,7 @@ def test_many_that_wait_alike_cost_an_attempt_for_each_volume_that_goes(world: W
     assert len(disk.placed) == 200, "all that fit, at once"
 
 
-@pytest.mark.parametrize("end", ["retry", "remove", "refuse"])
+@pytest.mark.parametrize("end", ["retry", "remove", "reject"])
 def test_the_next_one_is_tried_at_once_when_the_attempt_of_a_lead_says_nothing(world: World, end: str) -> None:
     disk = Disk(world, 0)
     for _ in range(2):
@@ -404,5 +404,5 @@ def test_the_next_one_is_tried_at_once_when_the_attempt_of_a_lead_says_nothing(w
     elif end == "remove":
         disk.queue.remove(lead.uid)
     else:
-        disk.queue.refuse(lead, RejectionCause.NODE, disk.now, alike="another rejection")
+        disk.queue.reject(lead, RejectionCause.NODE, disk.now, alike="another rejection")
     assert take(disk.queue).uid == "uid-p1"

@@ -11,7 +11,7 @@ from tonnage.kubernetes.api import kinds, names
 from tonnage.kubernetes.api.decode import convert
 from tonnage.kubernetes.api.pods import Pod
 from tonnage.scheduler.explain import explain
-from tonnage.scheduler.framework.plugin import Refusal
+from tonnage.scheduler.framework.plugin import Diagnosis
 from tonnage.scheduler.framework.pod_info import DEFAULT, InlineUse, compile_ask, inline_uses
 from tonnage.scheduler.plugins.inline_volumes import NO_INLINE
 
@@ -76,7 +76,7 @@ def test_what_is_kept_for_them_counts(stage: Any) -> None:
 
 
 @pytest.mark.parametrize("size", ["", "much"])
-def test_a_size_that_nobody_can_read_is_for_the_driver_to_refuse(stage: Any, size: str) -> None:
+def test_a_size_that_nobody_can_read_is_for_the_driver_to_reject(stage: Any, size: str) -> None:
     offer(stage, "node-1", "0")
     offer(stage, "node-2", "0")
     assert stage.place(inline(stage, "p", size)) in ("node-1", "node-2")
@@ -117,15 +117,15 @@ def test_claims_of_the_same_pod_are_counted_with_them(stage: Any) -> None:
     assert stage.place(inline(stage, "p", "5Gi", claims=("c",))) == "node-2"
 
 
-def test_a_refused_one_is_woken_by_room(stage: Any) -> None:
+def test_a_rejected_one_is_woken_by_room(stage: Any) -> None:
     offer(stage, "node-1", "1Gi")
     offer(stage, "node-2", "1Gi")
     pod = inline(stage, "p", "4Gi")
     stage.queue.add(pod.metadata.uid, compile_ask(pod), stage.now)
     entry = stage.queue.pop()
     outcome = stage.decide(pod)
-    assert isinstance(outcome, Refusal)
-    stage.queue.refuse(entry, outcome.causes, stage.now, needs=outcome.needs)
+    assert isinstance(outcome, Diagnosis)
+    stage.queue.reject(entry, outcome.causes, stage.now, needs=outcome.needs)
     stage.now += 60
     offer(stage, "node-2", "1Gi", inline="4Gi")
     assert stage.queue.pop() is entry

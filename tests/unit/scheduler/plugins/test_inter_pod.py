@@ -192,19 +192,19 @@ def test_those_that_are_there_draw_others(zones: World) -> None:
     assert zones.place(pod(zones, "p", "web")) == "b1"
 
 
-def refused(world: World, found: Pod) -> Any:
-    """Into the queue, out of it, and refused for the sake of others; its entry."""
+def rejected(world: World, found: Pod) -> Any:
+    """Into the queue, out of it, and rejected for the sake of others; its entry."""
     world.queue.add(found.metadata.uid, compile_ask(found), world.now)
     entry = world.queue.pop()
     assert entry is not None
     outcome = world.cycle.decide(entry.ask)
     assert RejectionCause.NEIGHBOURS in outcome.causes  # type: ignore[union-attr]
-    world.queue.refuse(entry, outcome.causes, world.now)  # type: ignore[union-attr]
+    world.queue.reject(entry, outcome.causes, world.now)  # type: ignore[union-attr]
     return entry
 
 
 def test_a_pod_wakes_when_the_one_comes_that_it_waits_for(zones: World) -> None:
-    entry = refused(zones, pod(zones, "p", "web", affinity=near(term("db"))))
+    entry = rejected(zones, pod(zones, "p", "web", affinity=near(term("db"))))
     pod(zones, "other", "cache", node="a1")
     assert entry in zones.queue.waiting()
     pod(zones, "db", "db", node="a1")
@@ -215,7 +215,7 @@ def test_a_pod_wakes_when_the_one_comes_that_it_waits_for(zones: World) -> None:
 def test_a_pod_wakes_when_the_one_goes_that_it_avoids(zones: World) -> None:
     for name in ("a1", "b1"):
         pod(zones, f"on-{name}", "web", node=name)
-    entry = refused(zones, pod(zones, "p", "web", affinity=apart(term("web"))))
+    entry = rejected(zones, pod(zones, "p", "web", affinity=apart(term("web"))))
     again = zones.decide(pod(zones, "q", "web", affinity=apart(term("web"))))  # remembered
     assert again.message == f"0/4 nodes are available: 4 {inter_pod.APART}."  # type: ignore[union-attr]
     zones.cluster.pod_lifted("uid-on-b1")
@@ -227,7 +227,7 @@ def test_a_pod_wakes_when_a_node_goes_that_was_uneven(zones: World) -> None:
     pod(zones, "one", "web", node="a1")
     for name in ("b1", "b2"):
         zones.node(name, labels={"zone": "b"}, unschedulable=True)
-    entry = refused(zones, pod(zones, "p", "web", topologySpreadConstraints=[spread("web")]))
+    entry = rejected(zones, pod(zones, "p", "web", topologySpreadConstraints=[spread("web")]))
     for name in ("b1", "b2"):
         zones.nodes.remove(name)
     assert entry not in zones.queue.waiting()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.scheduler.conftest import World
 
 from tonnage.kubernetes.api import names
-from tonnage.scheduler.framework.plugin import Refusal
+from tonnage.scheduler.framework.plugin import Diagnosis
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.framework.queue import QueuedPod
 from tonnage.scheduler.plugins.messages import MOST
@@ -39,7 +39,7 @@ def stage(world: World) -> Any:
 
 def told(world: World, *claims: str) -> str:
     outcome = world.decide(world.pod("p", claims=list(claims) or ["c"]))
-    assert isinstance(outcome, Refusal)
+    assert isinstance(outcome, Diagnosis)
     return outcome.message
 
 
@@ -70,7 +70,7 @@ def test_nodes_differ_and_a_few_reasons_are_enough(stage: Any) -> None:
     assert message.endswith("; and 2 more.")
 
 
-def test_the_reason_of_a_node_that_was_refused_for_something_else_is_not_told(stage: Any) -> None:
+def test_the_reason_of_a_node_that_was_rejected_for_something_else_is_not_told(stage: Any) -> None:
     stage.node("node-1", unschedulable=True)
     stage.capacity("node-1", "0", reason=NO_POOL)
     stage.capacity("node-2", "0")
@@ -88,14 +88,14 @@ def test_a_node_without_the_fault_takes_the_pod(stage: Any) -> None:
 
 
 def test_a_reason_that_comes_or_goes_wakes_the_pods_that_it_concerns(stage: Any) -> None:
-    def refuse(pod: str, claim: str) -> QueuedPod:
+    def reject(pod: str, claim: str) -> QueuedPod:
         made = stage.pod(pod, claims=[claim])
         stage.queue.add(made.metadata.uid, compile_ask(made), stage.now)
         entry = stage.queue.pop()
         assert entry is not None
         outcome = stage.cycle.decide(entry.ask)
-        assert isinstance(outcome, Refusal)
-        stage.queue.refuse(entry, outcome.causes, stage.now, needs=outcome.needs)
+        assert isinstance(outcome, Diagnosis)
+        stage.queue.reject(entry, outcome.causes, stage.now, needs=outcome.needs)
         return entry  # type: ignore[no-any-return]
 
     stage.storage_class("other")
@@ -103,7 +103,7 @@ def test_a_reason_that_comes_or_goes_wakes_the_pods_that_it_concerns(stage: Any)
     for number in (1, 2, 3):
         stage.capacity(f"node-{number}", "0")
         stage.capacity(f"node-{number}", "0", storage_class="other")
-    ours, _ = refuse("p", "c"), refuse("q", "d")
+    ours, _ = reject("p", "c"), reject("q", "d")
     assert told(stage) == lacking(3)
 
     stage.capacity("node-1", "0", reason=NO_POOL)
@@ -159,14 +159,14 @@ def test_a_class_for_which_nothing_is_published_yet(stage: Any) -> None:
     stage.claim("d", storageClassName="new")
     stage.capacity("node-1", "0")
 
-    def refusal(claim: str) -> Refusal:
+    def rejection(claim: str) -> Diagnosis:
         outcome = stage.decide(stage.pod("p", claims=[claim]))
-        assert isinstance(outcome, Refusal)
+        assert isinstance(outcome, Diagnosis)
         return outcome
 
-    assert [refusal(claim).unpublished for claim in ("d", "c")] == [True, False]
+    assert [rejection(claim).unpublished for claim in ("d", "c")] == [True, False]
     stage.capacity("node-1", "0", storage_class="new", reason=NO_POOL)
-    assert not refusal("d").unpublished
+    assert not rejection("d").unpublished
 
 
 def test_the_first_nodes_that_publish_a_fault_speak_for_those_that_have_published_nothing(stage: Any) -> None:

@@ -14,7 +14,7 @@ from tonnage.kubernetes.api.kinds import CSI_NODES
 from tonnage.kubernetes.api.pods import Toleration
 from tonnage.kubernetes.api.taints import tolerates
 from tonnage.scheduler.core.cycle import NO_NODES
-from tonnage.scheduler.framework.plugin import Refusal, RejectionCause
+from tonnage.scheduler.framework.plugin import Diagnosis, RejectionCause
 
 HARD = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
 SOFT = {"key": "old", "effect": "PreferNoSchedule"}
@@ -127,7 +127,7 @@ def test_reasons_are_counted_and_sorted_as_text(world: World) -> None:
 
 
 def test_no_nodes(world: World) -> None:
-    assert world.decide(world.pod("p")) == Refusal(NO_NODES, RejectionCause.NODE)
+    assert world.decide(world.pod("p")) == Diagnosis(NO_NODES, RejectionCause.NODE)
 
 
 def test_host_ports(world: World) -> None:
@@ -177,7 +177,7 @@ _SOME_NAMESPACES = {"topologyKey": "zone", "namespaceSelector": {"matchLabels": 
         pytest.param({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims", id="resource claims"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_name(world: World, spec: dict[str, Any], named: str) -> None:
+def test_what_is_not_supported_is_rejected_by_name(world: World, spec: dict[str, Any], named: str) -> None:
     world.node("node-1")
 
     message = world.place(world.pod("p", **spec))
@@ -193,7 +193,7 @@ def test_what_is_not_supported_is_refused_by_name(world: World, spec: dict[str, 
     ],
     ids=["preferred anti-affinity", "schedule anyway"],
 )
-def test_wishes_are_not_refused(world: World, spec: dict[str, Any]) -> None:
+def test_wishes_are_not_rejected(world: World, spec: dict[str, Any]) -> None:
     world.node("node-1")
 
     assert world.place(world.pod("p", **spec)) == "node-1"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.unit.scheduler.conftest import World
 
-from tonnage.scheduler.framework.plugin import Refusal
+from tonnage.scheduler.framework.plugin import Diagnosis
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy, share, storage_score
 
 GI = 1024**3
@@ -41,7 +41,7 @@ def test_the_best_node_of_those_that_fit(
     outcome = world.decide(world.pod("p", claims=["c"]))
 
     fitting = [room for room, _ in nodes if room >= size]
-    if isinstance(outcome, Refusal):
+    if isinstance(outcome, Diagnosis):
         assert not fitting
         return
     room, _ = nodes[int(outcome.node.removeprefix("node-"))]
@@ -56,7 +56,7 @@ def test_the_best_node_of_those_that_fit(
 @given(
     nodes=NODES, sizes=st.lists(st.integers(1, 30), min_size=1, max_size=12), strategy=st.sampled_from(ScoringStrategy)
 )
-def test_no_strategy_promises_more_than_there_is_or_refuses_what_fits(
+def test_no_strategy_promises_more_than_there_is_or_rejects_what_fits(
     make_world: Callable[[], Any], nodes: list[tuple[int, int]], sizes: list[int], strategy: ScoringStrategy
 ) -> None:
     world = build(make_world(), strategy, nodes)

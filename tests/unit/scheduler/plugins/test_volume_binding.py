@@ -10,7 +10,7 @@ from tests.unit.scheduler.conftest import CLASS, World
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import STORAGE_CLASSES
-from tonnage.scheduler.framework.plugin import Refusal, RejectionCause, SchedulingDecision
+from tonnage.scheduler.framework.plugin import Diagnosis, RejectionCause, SchedulingDecision
 
 NO_STORAGE = "0/1 nodes are available: 1 node(s) did not have enough free storage."
 NO_VOLUME = "0/1 nodes are available: 1 node(s) didn't find available persistent volumes to bind."
@@ -55,7 +55,7 @@ def test_what_stops_a_pod_everywhere(stage: Any, claim: dict[str, Any] | None, m
 
     outcome = stage.decide(stage.pod("p", claims=["c"]))
 
-    assert outcome == Refusal(f"0/1 nodes are available: {message}.", RejectionCause.CLAIM)
+    assert outcome == Diagnosis(f"0/1 nodes are available: {message}.", RejectionCause.CLAIM)
 
 
 def test_ephemeral_claim_is_awaited(stage: Any) -> None:
@@ -272,7 +272,7 @@ def disks(world: World) -> Any:
     return world
 
 
-def found(outcome: SchedulingDecision | Refusal) -> list[str]:
+def found(outcome: SchedulingDecision | Diagnosis) -> list[str]:
     assert isinstance(outcome, SchedulingDecision), outcome
     return [volume.metadata.name for _, volume in outcome.plan.found]
 

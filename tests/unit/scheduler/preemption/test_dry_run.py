@@ -12,7 +12,7 @@ from tests.unit.scheduler.conftest import World
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import PODS
 from tonnage.kubernetes.api.policy import NEVER
-from tonnage.scheduler.framework.plugin import Refusal
+from tonnage.scheduler.framework.plugin import Diagnosis
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
 from tonnage.scheduler.preemption.dry_run import Preemption
 from tonnage.scheduler.preemption.victims import Budget, PreemptionCandidate
@@ -41,13 +41,13 @@ class Stage:
         self.world.cluster.pod_placed(replace(pod, spec=replace(pod.spec, node_name=node)))
 
     def find(self, pod: Any) -> tuple[str, list[str]] | None:
-        """(node, victims) for a pod that was refused; asserts that asking changes nothing."""
+        """(node, victims) for a pod that was rejected; asserts that asking changes nothing."""
         cycle = self.world.cycle
         before = self.state()
         ask = compile_ask(pod)
-        refusal = cycle.decide(ask)
-        assert isinstance(refusal, Refusal), refusal
-        found = Preemption(cycle).find(ask, refusal)
+        rejection = cycle.decide(ask)
+        assert isinstance(rejection, Diagnosis), rejection
+        found = Preemption(cycle).find(ask, rejection)
         assert self.state() == before
         return (found.node, [v.metadata.name for v in found.victims]) if found else None
 
@@ -200,14 +200,14 @@ def test_nothing_is_looked_at_twice_for_equal_pods(stage: Stage) -> None:
     preemption = Counted(cycle)
     for number in range(3):
         ask = compile_ask(stage.world.pod(f"new-{number}", requests={"cpu": "2"}, priority=10))
-        refusal = cycle.decide(ask)
-        assert isinstance(refusal, Refusal)
-        assert preemption.find(ask, refusal) is None
+        rejection = cycle.decide(ask)
+        assert isinstance(rejection, Diagnosis)
+        assert preemption.find(ask, rejection) is None
     assert len(asked) == 1
 
     cycle.cluster.pod_lifted("uid-firm")  # somebody went: look again
     stage.placed(stage.world.pod("other", requests={"cpu": "2"}), "node-1")
     ask = compile_ask(stage.world.pod("new-4", requests={"cpu": "2"}, priority=10))
-    refusal = cycle.decide(ask)
-    assert isinstance(refusal, Refusal)
-    assert preemption.find(ask, refusal) is not None
+    rejection = cycle.decide(ask)
+    assert isinstance(rejection, Diagnosis)
+    assert preemption.find(ask, rejection) is not None

@@ -140,11 +140,11 @@ async def test_the_room_is_held_against_less_important_pods(stage: Stage, start_
         await stage.pod("late", "1")
         await stage.pod("middle", "1", priorityClassName="middle")
 
-        async def both_refused() -> bool:
+        async def both_rejected() -> bool:
             pods = [await stage.get("late"), await stage.get("middle")]
             return all(any(c.reason == "Unschedulable" for c in pod.status.conditions) for pod in pods)
 
-        await stage.until(both_refused)
+        await stage.until(both_rejected)
         await stage.let_go("two")
 
         assert await stage.bound("high") == "node-1"
@@ -200,10 +200,10 @@ async def test_never(stage: Stage, start_scheduler: Start) -> None:
         await stage.bound("low")
         await stage.pod("patient", "2", priorityClassName="patient")
 
-        async def refused() -> bool:
+        async def rejected() -> bool:
             return any(c.reason == "Unschedulable" for c in (await stage.get("patient")).status.conditions)
 
-        await stage.until(refused)
+        await stage.until(rejected)
         assert not (await stage.get("patient")).status.nominated_node_name
         await stage.kube.delete(PODS, "low", "default")  # first in the queue, for all that
         assert await stage.bound("patient") == "node-1"

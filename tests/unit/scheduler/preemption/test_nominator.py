@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 from tests.unit.scheduler.conftest import World
 
-from tonnage.scheduler.framework.plugin import Refusal
+from tonnage.scheduler.framework.plugin import Diagnosis
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask
 from tonnage.scheduler.preemption.nominator import GRACE, LONGEST, Nominations
 
@@ -90,15 +90,15 @@ def test_what_is_held_and_given_up_leaves_no_trace(
     assert not world.queue.nominees
 
 
-@pytest.mark.parametrize(("priority", "refused"), [(0, True), (5, True), (6, False)])
-def test_whom_it_stands_against(world: World, priority: int, refused: bool) -> None:
+@pytest.mark.parametrize(("priority", "rejected"), [(0, True), (5, True), (6, False)])
+def test_whom_it_stands_against(world: World, priority: int, rejected: bool) -> None:
     stand(world)
     nominations = Nominations(world.cycle, world.queue.nominees)
     for number in (1, 2):
         nominations.hold(ask_of(world, f"h{number}", size="6Gi", priority=5), f"node-{number}", world.now)
     other = ask_of(world, "other", size="6Gi", priority=priority)
-    assert isinstance(nominations.decide(other), Refusal) is refused
-    assert not isinstance(nominations.decide(ask_of(world, "small", size="4Gi")), Refusal)
+    assert isinstance(nominations.decide(other), Diagnosis) is rejected
+    assert not isinstance(nominations.decide(ask_of(world, "small", size="4Gi")), Diagnosis)
 
 
 def test_it_ends_a_while_after_victims_and_volumes_have_gone(world: World) -> None:
@@ -133,11 +133,11 @@ def test_who_has_room_held_is_woken_by_whatever_gets_better(world: World) -> Non
     ask = ask_of(world, "high", cpu="5", priority=5)
     world.queue.add("uid-high", ask, world.now)
     entry = world.queue.pop()
-    refusal = nominations.decide(ask)
-    assert isinstance(refusal, Refusal)
+    rejection = nominations.decide(ask)
+    assert isinstance(rejection, Diagnosis)
     assert entry is not None
     nominations.hold(ask, "node-1", world.now)
-    world.queue.refuse(entry, refusal.causes, world.now, counts=False)
+    world.queue.reject(entry, rejection.causes, world.now, counts=False)
     assert len(world.queue) == 0
     world.capacity("node-2", "11Gi", counted=0, pool="scratch")
     assert world.queue.pop() is entry

@@ -13,7 +13,7 @@ from tests.examples import examples
 from tests.unit.scheduler.conftest import World
 
 from tonnage.kubernetes.api import names
-from tonnage.scheduler.framework.plugin import Refusal
+from tonnage.scheduler.framework.plugin import Diagnosis
 from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.scheduler.preemption.nominator import Nominations
 from tonnage.scheduler.preemption.starvation import HOLD, PATIENCE, Waiting
@@ -92,9 +92,9 @@ class Line:
     def _decide(self, entry: Any) -> None:
         outcome = self.nominations.decide(entry.ask)
         uid, now = entry.uid, self.world.now
-        if isinstance(outcome, Refusal):
-            self.waiting.refused(uid, outcome, now)
-            self.world.queue.refuse(entry, outcome.causes, now, needs=outcome.needs, counts=False)
+        if isinstance(outcome, Diagnosis):
+            self.waiting.rejected(uid, outcome, now)
+            self.world.queue.reject(entry, outcome.causes, now, needs=outcome.needs, counts=False)
             return
         self.world.cycle.reserve(entry.ask, outcome)
         self.waiting.forget(uid)
@@ -190,10 +190,10 @@ def test_more_important_pods_are_not_kept_away(world: World) -> None:
     for name in pods:
         world.claim(f"{name}-data", "6Gi", owner=name)
 
-    assert isinstance(line.nominations.decide(compile_ask(pods["equal"])), Refusal)
-    assert not isinstance(line.nominations.decide(compile_ask(pods["high"])), Refusal)
-    assert not isinstance(line.nominations.decide(ask), Refusal)
-    assert isinstance(line.nominations.decide(compile_ask(pods["equal"])), Refusal)  # as it was before
+    assert isinstance(line.nominations.decide(compile_ask(pods["equal"])), Diagnosis)
+    assert not isinstance(line.nominations.decide(compile_ask(pods["high"])), Diagnosis)
+    assert not isinstance(line.nominations.decide(ask), Diagnosis)
+    assert isinstance(line.nominations.decide(compile_ask(pods["equal"])), Diagnosis)  # as it was before
 
     line.nominations.drop("uid-large")
-    assert not isinstance(line.nominations.decide(compile_ask(pods["equal"])), Refusal)
+    assert not isinstance(line.nominations.decide(compile_ask(pods["equal"])), Diagnosis)

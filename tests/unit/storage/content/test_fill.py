@@ -111,7 +111,7 @@ def test_an_archive_is_unpacked(filled: Fill, files: Files, root: Path, form: st
         (lambda: LayerTar().add("f", type=tarfile.FIFOTYPE), "device or fifo"),
     ],
 )
-def test_hostile_archives_are_refused(
+def test_hostile_archives_are_rejected(
     filled: Fill, files: Files, root: Path, tmp_path: Path, hostile: Callable[[], LayerTar], words: str
 ) -> None:
     with pytest.raises(InvalidError, match=words):
@@ -129,10 +129,10 @@ def test_a_link_inside_leads_nowhere_outside(filled: Fill, files: Files, root: P
 def test_a_wrong_digest_is_told_with_both(filled: Fill, files: Files) -> None:
     content = url(files, "x", b"what was meant")
     files.files["/x"] = b"something else"
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as rejected:
         filled(content)
-    assert content.sha256 in str(refused.value)
-    assert hashlib.sha256(b"something else").hexdigest() in str(refused.value)
+    assert content.sha256 in str(rejected.value)
+    assert hashlib.sha256(b"something else").hexdigest() in str(rejected.value)
 
 
 def test_a_damaged_archive_is_told_as_a_wrong_digest(filled: Fill, files: Files) -> None:
@@ -144,7 +144,7 @@ def test_a_damaged_archive_is_told_as_a_wrong_digest(filled: Fill, files: Files)
 
 
 @pytest.mark.parametrize("form", ["none", "tar", "tar.gz"])
-def test_what_cannot_fit_is_refused_before_the_first_byte(filled: Fill, files: Files, form: str) -> None:
+def test_what_cannot_fit_is_rejected_before_the_first_byte(filled: Fill, files: Files, form: str) -> None:
     content = url(files, "x", os.urandom(9 * MI), form)
     with pytest.raises(OutOfRangeError, match=r"has 9Mi and does not fit into 8Mi"):
         filled(content)
@@ -215,9 +215,9 @@ def test_a_secret_opens_a_url_and_is_never_shown(filled: Fill, files: Files, roo
     files.auth = "Bearer t0ps3cret"
     filled(content, secrets={"token": "t0ps3cret"})
     assert tree(root) == {"x": "a"}
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as rejected:
         filled(content, secrets={"token": "other"})
-    assert "other" not in str(refused.value)
+    assert "other" not in str(rejected.value)
 
 
 # Folders
@@ -328,7 +328,7 @@ def test_a_prefix_becomes_a_tree(filled: Fill, files: Files, root: Path) -> None
 
 
 @pytest.mark.parametrize("key", ["p/../x", "p//x", "p/./x", "p/" + "a" * 256, "p/a/b"])
-def test_hostile_keys_are_refused(filled: Fill, files: Files, root: Path, key: str) -> None:
+def test_hostile_keys_are_rejected(filled: Fill, files: Files, root: Path, key: str) -> None:
     files.files = {f"/buk/{key}": b"1", "/buk/p/a": b"1"}
     with pytest.raises(InvalidError, match="object"):
         filled(S3Spec(files.url, "buk", prefix="p/"))

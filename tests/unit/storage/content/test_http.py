@@ -79,7 +79,7 @@ def test_a_name_may_lead_to_others(address: str) -> None:
     assert FetchPolicy((AllowedHost("h"),), resolve=lambda host, port: [address]).addresses("h", 443) == [address]
 
 
-def test_one_bad_address_among_good_ones_refuses_the_name() -> None:
+def test_one_bad_address_among_good_ones_rejects_the_name() -> None:
     policy = FetchPolicy((AllowedHost("h"),), resolve=lambda host, port: ["203.0.113.1", "127.0.0.1"])
     with pytest.raises(InvalidError, match="this machine"):
         policy.addresses("h", 443)
@@ -124,19 +124,19 @@ def test_credentials_stay_with_the_host_that_they_are_for(files: Files) -> None:
         )
         assert "authorization" not in other.seen[0][1]
     files.auth = "other"
-    with pytest.raises(InvalidError, match="403 Forbidden: the Secret") as refused:
+    with pytest.raises(InvalidError, match="403 Forbidden: the Secret") as rejected:
         fetcher(f"localhost:{files.port}").get(f"{files.url}/x", headers)
-    assert "secret" not in str(refused.value).replace("Secret", "")
+    assert "secret" not in str(rejected.value).replace("Secret", "")
     with pytest.raises(InvalidError, match="line break"):
         credentials({"token": "a\r\nHost: b"})
 
 
 @pytest.mark.parametrize("value", ["T0PS3CRET\n", "T0PS3CRET\u20ac"])
 def test_a_header_that_cannot_be_sent_is_not_shown(files: Files, value: str) -> None:
-    with pytest.raises(InvalidError, match="no request may have") as refused:
+    with pytest.raises(InvalidError, match="no request may have") as rejected:
         fetcher(f"localhost:{files.port}").get(f"{files.url}/x", {"X-Token": value})
-    assert "T0PS3CRET" not in str(refused.value)
-    assert refused.value.__suppress_context__
+    assert "T0PS3CRET" not in str(rejected.value)
+    assert rejected.value.__suppress_context__
 
 
 def test_a_download_is_continued_where_it_broke_off(files: Files) -> None:
@@ -241,7 +241,7 @@ def made_certificate(name: str, folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("text", ["", "*.example.com", "http://h", "h:0", "h:x", "h:", "h:99999", "a b", "-h"])
-def test_an_option_that_names_no_host_is_refused(text: str) -> None:
+def test_an_option_that_names_no_host_is_rejected(text: str) -> None:
     with pytest.raises(InvalidError, match="want HOST or HOST:PORT"):
         parse_host(text)
 

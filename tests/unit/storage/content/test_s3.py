@@ -85,7 +85,7 @@ def test_a_prefix_is_listed_page_by_page(page: int) -> None:
         b"\xff",
     ],
 )
-def test_a_list_that_makes_no_sense_is_refused(body: bytes) -> None:
+def test_a_list_that_makes_no_sense_is_rejected(body: bytes) -> None:
     with pytest.raises(InvalidError, match="the list of the bucket"):
         s3._page(body, "s3://buk/p")
 
@@ -133,6 +133,6 @@ def test_keys_of_a_secret_come_in_pairs() -> None:
 
 @pytest.mark.parametrize("key", ["accessKey", "secretKey", "sessionToken"])
 def test_a_line_break_in_a_key_is_told_without_it(key: str) -> None:
-    with pytest.raises(InvalidError, match="line break") as refused:
+    with pytest.raises(InvalidError, match="line break") as rejected:
         s3.keys_of({"accessKey": "a", "secretKey": "b", key: "T0PS3CRET\n"})
-    assert "T0PS3CRET" not in str(refused.value)
+    assert "T0PS3CRET" not in str(rejected.value)

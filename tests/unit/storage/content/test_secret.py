@@ -56,10 +56,10 @@ def test_others_get_nothing_and_the_message_says_what_to_add(
     if isinstance(content, UrlSpec) != (key in ("token", "username")):
         check_hosts(content, secrets)  # nothing of it would be sent
         return
-    with pytest.raises(InvalidError, match=r"its key 'hosts' does not name") as refused:
+    with pytest.raises(InvalidError, match=r"its key 'hosts' does not name") as rejected:
         check_hosts(content, secrets)
-    assert word in str(refused.value)
-    assert "t0ps3cret" not in str(refused.value)
+    assert word in str(rejected.value)
+    assert "t0ps3cret" not in str(rejected.value)
 
 
 def test_a_secret_without_credentials_is_sent_nowhere() -> None:

@@ -1,4 +1,4 @@
-"""What a volume may be filled with: one form each, all others refused by name."""
+"""What a volume may be filled with: one form each, all others rejected by name."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def test_each_form_is_read_shown_and_passed_on(
         ({"folder": {"name": 7}}, ["spec.folder.name", "characters"]),
     ],
 )  # fmt: skip
-def test_what_is_not_known_is_refused_by_name(given_spec: dict[str, Any], words: list[str]) -> None:
-    with pytest.raises(InvalidError) as refused:
+def test_what_is_not_known_is_rejected_by_name(given_spec: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(InvalidError) as rejected:
         spec.parse(given_spec, "Content ns/a")
     for word in words:
-        assert word in str(refused.value)
+        assert word in str(rejected.value)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_a_class_says_the_same_in_one_text(text: str, content: spec.ContentSpec 
     "text",
     ["models", "/data", "git://x", "https://h/x", f"https://h/x#sha256={HEX}&user=a", "s3://buk/a", "folder:a/b"],
 )
-def test_other_texts_of_a_class_are_refused(text: str) -> None:
+def test_other_texts_of_a_class_are_rejected(text: str) -> None:
     with pytest.raises(InvalidError, match="parameter source"):
         spec.of_source(text)
 
@@ -103,7 +103,7 @@ _JSON: Any = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["image", "url", "s3", "folder", "secretRef"]), _JSON, max_size=3))
-def test_nonsense_is_refused_and_nothing_else(given_spec: dict[str, Any]) -> None:
+def test_nonsense_is_rejected_and_nothing_else(given_spec: dict[str, Any]) -> None:
     try:
         found = spec.parse(given_spec, "x")
     except InvalidError:

@@ -87,7 +87,7 @@ def many_links() -> bytes:
     return layer.data()
 
 
-REFUSED = {
+REJECTED = {
     "dot dot": (names("../precious/file"), "has '..'"),
     "dot dot inside": (names("a/../../precious/file"), "has '..'"),
     "dot dot that stays": (names("a/../b"), "has '..'"),
@@ -120,9 +120,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_hostile_layers_are_refused_by_name(place: Place, case: str) -> None:
-    data, why = REFUSED[case]
+@pytest.mark.parametrize("case", REJECTED)
+def test_hostile_layers_are_rejected_by_name(place: Place, case: str) -> None:
+    data, why = REJECTED[case]
     with pytest.raises(InvalidError) as failure:
         place.unpack(data)
     assert why in str(failure.value)
@@ -425,7 +425,7 @@ def test_find_sees_what_overlayfs_shows(layers: Layers, path: str) -> None:
 
 @given(st.binary(max_size=2048))
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_noise_is_refused_or_unpacked(data: bytes) -> None:
+def test_noise_is_rejected_or_unpacked(data: bytes) -> None:
     with tempfile.TemporaryDirectory(prefix="wi-") as text:
         with suppress(TonnageError):
             Place(Path(text) / "layer").unpack(data)

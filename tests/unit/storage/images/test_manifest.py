@@ -73,7 +73,7 @@ def test_a_manifest() -> None:
         ),
     ],
 )
-def test_bad_manifests_are_refused_by_name(data: bytes, kind: type[TonnageError], why: str) -> None:
+def test_bad_manifests_are_rejected_by_name(data: bytes, kind: type[TonnageError], why: str) -> None:
     with pytest.raises(kind, match=why):
         manifest.manifest(data, "image")
 
@@ -119,7 +119,7 @@ def test_a_configuration() -> None:
         (config().replace(b"sha256:", b"sha256-"), 1, "diff_id"),
     ],
 )
-def test_bad_configurations_are_refused_by_name(data: bytes, layers: int, why: str) -> None:
+def test_bad_configurations_are_rejected_by_name(data: bytes, layers: int, why: str) -> None:
     with pytest.raises(TonnageError, match=why):
         manifest.config(data, "image", layers)
 

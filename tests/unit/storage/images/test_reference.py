@@ -31,7 +31,7 @@ def test_names_are_normalized(text: str, normal: str) -> None:
     "text",
     ["", "A", "a b", "a:", "a:-x", "a@sha256:12", "../a", "a/../b", "a//b", "a\n", "x" * 300, "a:" + "t" * 129, "ü"],
 )
-def test_what_is_no_name_is_refused(text: str) -> None:
+def test_what_is_no_name_is_rejected(text: str) -> None:
     with pytest.raises(InvalidError, match="invalid reference format"):
         parse(text)
 

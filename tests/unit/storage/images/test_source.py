@@ -126,7 +126,7 @@ def saved(**changes: Any) -> dict[str, bytes]:
         (saved(RepoTags=["Not A Name"]), InvalidError, "invalid reference format"),
     ],
 )
-def test_bad_sources_are_refused_by_name(
+def test_bad_sources_are_rejected_by_name(
     tmp_path: Path, files: dict[str, bytes], kind: type[TonnageError], why: str
 ) -> None:
     with pytest.raises(kind, match=why):
@@ -166,7 +166,7 @@ def test_a_file_that_is_no_archive_is_called_so(tmp_path: Path, data: bytes) -> 
         images(tmp_path / "a.tar")
 
 
-def test_a_compressed_archive_is_refused_with_its_program(tmp_path: Path) -> None:
+def test_a_compressed_archive_is_rejected_with_its_program(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"\x1f\x8b\x08\0")
     with pytest.raises(UnsupportedError, match="unpack it with gunzip first"):
         images(tmp_path / "a.tar")

@@ -128,7 +128,7 @@ def test_other_folders_are_not_touched(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a.tar", "lock", "precious"]
 
 
-def test_a_store_of_another_format_is_refused(store: ImageStore, tmp_path: Path) -> None:
+def test_a_store_of_another_format_is_rejected(store: ImageStore, tmp_path: Path) -> None:
     store.load(put(tmp_path, "one", BASE))
     (store.path / "tonnage-images.json").write_text('{"format":2}')
     assert is_store(store.path)

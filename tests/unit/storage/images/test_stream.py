@@ -47,7 +47,7 @@ def test_a_blob_has_its_size_and_digest() -> None:
     ("size", "found", "why"),
     [(len(DATA) - 1, DATA, "longer than its size"), (len(DATA) + 1, DATA, "truncated"), (3, b"abc", "has digest")],
 )
-def test_a_blob_that_differs_is_refused(size: int, found: bytes, why: str) -> None:
+def test_a_blob_that_differs_is_rejected(size: int, found: bytes, why: str) -> None:
     with pytest.raises(InvalidError, match=why):
         Blob(io.BytesIO(found), "layer", size=size, digest=digest(DATA)).finish()
 
@@ -77,12 +77,12 @@ def test_no_compression() -> None:
         (gzip.compress(DATA)[:-8] + bytes(8), "gzip: "),
     ],
 )
-def test_damaged_gzip_is_refused(data: bytes, why: str) -> None:
+def test_damaged_gzip_is_rejected(data: bytes, why: str) -> None:
     with pytest.raises(InvalidError, match=why):
         unpack(data)
 
 
-def test_a_bomb_is_refused_by_its_ratio_in_little_memory() -> None:
+def test_a_bomb_is_rejected_by_its_ratio_in_little_memory() -> None:
     content = Unpacked(Blob(Zeros(), "layer"), "gzip", "layer", most=1 << 40)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InvalidError, match="times its compressed size"):
@@ -91,7 +91,7 @@ def test_a_bomb_is_refused_by_its_ratio_in_little_memory() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10  # KiB
 
 
-def test_a_layer_that_is_too_large_is_refused() -> None:
+def test_a_layer_that_is_too_large_is_rejected() -> None:
     with pytest.raises(InvalidError, match="larger than 1000 bytes"):
         unpack(gzip.compress(DATA), most=1000)
 
@@ -105,7 +105,7 @@ def zstd() -> Any:
     return None
 
 
-def test_zstd_is_read_or_refused_by_name() -> None:
+def test_zstd_is_read_or_rejected_by_name() -> None:
     if (module := zstd()) is None:
         with pytest.raises(UnsupportedError, match=r"install backports\.zstd, or save the image with gzip"):
             unpack(b"\x28\xb5\x2f\xfd", "zstd")

@@ -74,7 +74,7 @@ def test_global_records_count_for_all() -> None:
     assert [entry.uid for entry in entries(head + LayerTar().add("a").add("b").data())] == [12, 12]
 
 
-REFUSED = {
+REJECTED = {
     "checksum": (raw({0: b"b"}, fix=False), "wrong checksum"),
     "negative size": (raw({124: b"\xff" * 12}), "negative or too large"),
     "size not octal": (raw({124: b"9" * 11}), "is not octal"),
@@ -108,16 +108,16 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_bad_headers_are_refused_by_name(case: str) -> None:
-    data, why = REFUSED[case]
+@pytest.mark.parametrize("case", REJECTED)
+def test_bad_headers_are_rejected_by_name(case: str) -> None:
+    data, why = REJECTED[case]
     with pytest.raises(InvalidError) as failure:
         entries(data)
     assert why in str(failure.value)
 
 
 @pytest.mark.parametrize("kind", [b"M", b"D", b"Z", b"N"])
-def test_kinds_that_are_not_known_are_refused(kind: bytes) -> None:
+def test_kinds_that_are_not_known_are_rejected(kind: bytes) -> None:
     with pytest.raises(UnsupportedError, match="is not unpacked"):
         entries(raw({156: kind}))
 

@@ -109,13 +109,13 @@ def test_parse(text: str, config: PoolConfig) -> None:
         ("image:/p,overcommit=nan", "ratio of at least 1"),
     ],
 )
-def test_refused_by_name(text: str, words: str) -> None:
+def test_rejected_by_name(text: str, words: str) -> None:
     with pytest.raises(InvalidError, match=words.replace("(", r"\(")):
         parse(text)
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_rejected(text: str) -> None:
     try:
         config = parse(text)
     except TonnageError:
@@ -149,6 +149,6 @@ def test_make(tmp_path: Path) -> None:
         ("image:/p,overcommit=yes", "needs size="),
     ],
 )
-def test_make_refuses(text: str, words: str) -> None:
+def test_make_rejects(text: str, words: str) -> None:
     with pytest.raises(InvalidError, match=words):
         make(parse(text))

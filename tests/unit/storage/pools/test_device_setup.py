@@ -1,4 +1,4 @@
-"""Plans of pools on devices: what is refused before a device is looked at."""
+"""Plans of pools on devices: what is rejected before a device is looked at."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pools on the disk that the node lives on: refused in its configuration, kept from filling it elsewhere."""
+"""Pools on the disk that the node lives on: rejected in its configuration, kept from filling it elsewhere."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def test_a_symlink_to_the_nodes_disk(elsewhere: Path, tmp_path: Path) -> None:
 
 
 def test_a_configuration_must_say_that_it_is_meant(on_root: Path) -> None:
-    refused = r"on the node's root file system .*give it a disk of its own or say rootfs=yes"
+    rejected = r"on the node's root file system .*give it a disk of its own or say rootfs=yes"
     for look in (kubelet_disk.settle, kubelet_disk.check):
-        with pytest.raises(UnavailableError, match=refused):
+        with pytest.raises(UnavailableError, match=rejected):
             look(_image(on_root, ",rootfs=no"))
     kubelet_disk.check(_image(on_root, ",rootfs=yes"))
     assert kubelet_disk.settle(_image(on_root, ",rootfs=yes")).limits.keep == Keep(percent=15)

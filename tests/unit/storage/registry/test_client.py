@@ -118,9 +118,9 @@ def test_basic_authentication(files: Files, tmp_path: Path) -> None:
     assert download(client(files, login=login), tmp_path)
     with pytest.raises(PreconditionError, match="it may need a pull secret: see nodePublishSecretRef"):
         client(files).resolve(HERE)
-    with pytest.raises(PreconditionError, match="its pull secret has no right to it") as refusal:
+    with pytest.raises(PreconditionError, match="its pull secret has no right to it") as rejection:
         client(files, login=RegistryLogin("me", "s3cret")).resolve(HERE)
-    assert "s3cret" not in str(refusal.value)
+    assert "s3cret" not in str(rejection.value)
 
 
 def test_no_credentials_without_a_challenge(files: Files, tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ def test_a_token_server_that_answers_no_token(files: Files, body: bytes, why: st
         files.challenge = f'Bearer realm="{tokens.url}/other"'
         found = parse_access((f"http://localhost:{files.port}", f"localhost:{tokens.port}"))
         asking = RegistryClient(reference.parse(f"localhost:{files.port}/team/app:1"), found, Progress("x"))
-        with pytest.raises(InvalidError, match=why) as refusal:
+        with pytest.raises(InvalidError, match=why) as rejection:
             asking.resolve(HERE)
-    assert "s3cret" not in str(refusal.value)
+    assert "s3cret" not in str(rejection.value)
 
 
 def test_a_token_server_that_is_not_listed_gets_no_credentials(files: Files) -> None:
@@ -230,7 +230,7 @@ def test_retry_after_is_waited_for(files: Files, tmp_path: Path) -> None:
         client(files).resolve(HERE)
 
 
-def test_damaged_content_is_refused(files: Files, tmp_path: Path) -> None:
+def test_damaged_content_is_rejected(files: Files, tmp_path: Path) -> None:
     found = client(files)
     remote = found.resolve(HERE)
     (layer,) = remote.manifest.layers
@@ -261,13 +261,13 @@ def test_documents_have_limits(files: Files) -> None:
         (400, InvalidError, "answers 400"),
     ],
 )
-def test_refusals_of_the_registry(files: Files, status: int, kind: type[TonnageError], why: str) -> None:
+def test_rejections_of_the_registry(files: Files, status: int, kind: type[TonnageError], why: str) -> None:
     files.status = [status]
     with pytest.raises(kind, match=why):
         client(files).resolve(HERE)
 
 
-def test_what_is_no_image_is_refused(files: Files) -> None:
+def test_what_is_no_image_is_rejected(files: Files) -> None:
     for body in (b"[]", b"{", json.dumps({"schemaVersion": 1}).encode(), b"\xff"):
         files.files["/v2/team/app/manifests/bad"] = body
         with pytest.raises(TonnageError):

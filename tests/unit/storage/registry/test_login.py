@@ -63,9 +63,9 @@ def test_other_forms() -> None:
     ],
 )
 def test_a_secret_that_cannot_be_used_is_named_without_its_value(secrets: dict[str, str], why: str) -> None:
-    with pytest.raises(InvalidError, match=why) as refusal:
+    with pytest.raises(InvalidError, match=why) as rejection:
         login.find(secrets, reference.parse("h.example/a"))
-    assert "s3cret" not in str(refusal.value)
+    assert "s3cret" not in str(rejection.value)
 
 
 def test_a_password_is_not_shown() -> None:

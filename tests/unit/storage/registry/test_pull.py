@@ -101,7 +101,7 @@ def test_a_wrong_layer_never_enters_the_store(files: Files, store: ImageStore) -
     assert os.listdir(store.path / "layers") == []
 
 
-def test_a_wrong_diff_id_is_refused(files: Files, store: ImageStore) -> None:
+def test_a_wrong_diff_id_is_rejected(files: Files, store: ImageStore) -> None:
     put(files, "app", "1", BASE, TOP)
     put(files, "app", "2", TOP, BASE)
     # The configuration of one image with the layers of the other, both whole.
@@ -122,7 +122,7 @@ def test_a_stopped_pull_ends_and_can_be_continued(files: Files, store: ImageStor
     assert run(files, store).is_pulled
 
 
-def test_an_image_that_does_not_fit_is_refused_before_the_first_layer(
+def test_an_image_that_does_not_fit_is_rejected_before_the_first_layer(
     files: Files, store: ImageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(files, "app", "1", BASE)

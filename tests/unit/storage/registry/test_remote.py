@@ -44,7 +44,7 @@ class Blobs:
         raise AssertionError(blob)
 
 
-def test_the_media_type_is_that_of_the_entry_and_what_lacks_one_is_refused() -> None:
+def test_the_media_type_is_that_of_the_entry_and_what_lacks_one_is_rejected() -> None:
     layout = made.layout([LAYER])
     blobs = {made.digest(data): data for path, data in layout.items() if path.startswith("blobs/")}
     (digest,) = [digest for digest, data in blobs.items() if b"schemaVersion" in data]

@@ -63,7 +63,7 @@ def test_check_counts_faults(tonnage: Run, folder: Path) -> None:
 
     assert shown.code == 2
     assert "  [FAULT] driver: driver name 'no name': want a DNS name" in shown.out
-    assert f"  [FAULT] registry: registry {folder}/none is not there" in shown.out
+    assert f"  [FAULT] registry: registry {folder}/none does not exist" in shown.out
     assert shown.out.endswith("2 faults: the driver would not start\n")
 
 
@@ -90,7 +90,7 @@ def test_check_counts_faults(tonnage: Run, folder: Path) -> None:
         ),
     ],
 )
-def test_refused_with_the_reason(tonnage: Run, arguments: list[str], message: str) -> None:
+def test_rejected_with_the_reason(tonnage: Run, arguments: list[str], message: str) -> None:
     shown = tonnage("driver", *arguments)
 
     assert shown.code == 2
@@ -167,7 +167,7 @@ def test_a_socket_that_a_killed_driver_left_is_taken_over(
     assert second.poll() is None
 
 
-def test_a_second_driver_at_the_same_socket_is_refused(tonnage: Run, socket: Path) -> None:
+def test_a_second_driver_at_the_same_socket_is_rejected(tonnage: Run, socket: Path) -> None:
     shown = tonnage("driver", "--endpoint", socket, "--pool", "fake,size=1Gi", "--state", socket.parent)
 
     assert shown.code == 3

@@ -1,4 +1,4 @@
-"""The command line: what it takes, what it refuses, and its exit codes."""
+"""The command line: what it takes, what it rejects, and its exit codes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_no_or_unknown_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str])
         (["--pool", "fake", "--pool", "fake"], "two pools are named alike"),
     ],
 )
-def test_up_refuses_before_touching_anything(
+def test_up_rejects_before_touching_anything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     code = main(["up", "--runtime", "none", "--data", str(tmp_path / "d"), *arguments])

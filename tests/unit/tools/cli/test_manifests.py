@@ -86,7 +86,7 @@ def test_options(capsys: pytest.CaptureFixture[str]) -> None:
         (["--certificate-issuer", "internal=ca,days=never"], "want NAME=FOLDER"),
     ],
 )
-def test_refused(given: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejected(given: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["manifests", *given]) == 2
     shown = capsys.readouterr()
     assert says in shown.err

@@ -57,7 +57,7 @@ def test_without_pools() -> None:
 def test_check_shows_faults_and_starts_nothing(tonnage: Run, tmp_path: Path) -> None:
     shown = tonnage("node", "--check", "--kubelet", tmp_path, "--pool", "fake,size=1Gi", "--node-name", "n1")
     assert shown.code == 2
-    assert f"[FAULT] registry: registry {tmp_path}/plugins_registry is not there" in shown.out
+    assert f"[FAULT] registry: registry {tmp_path}/plugins_registry does not exist" in shown.out
     assert not list(tmp_path.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""`tonnage pools init|extend` on real loop devices: a dry run, the doing, again after a kill, and every refusal."""
+"""`tonnage pools init|extend` on real loop devices: a dry run, the doing, again after a kill, and every rejection."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_btrfs_takes_more_devices_and_the_room_that_its_own_gained(
     assert "nothing to do" in tonnage("pools", "extend", f"btrfs:{where}", second, "--yes").out
 
 
-def test_devices_with_anything_on_them_are_refused(tonnage: Run, disks: Callable[[], Path], real_folder: Path) -> None:
+def test_devices_with_anything_on_them_are_rejected(tonnage: Run, disks: Callable[[], Path], real_folder: Path) -> None:
     disk, where = disks(), real_folder / "fast"
     run(["mkfs.ext4", "-q", str(disk)])
 
@@ -132,7 +132,7 @@ def test_devices_with_anything_on_them_are_refused(tonnage: Run, disks: Callable
     assert mount.is_mount(real_folder / "used")
 
 
-def test_a_partition_table_is_refused(tonnage: Run, disks: Callable[[], Path], real_folder: Path) -> None:
+def test_a_partition_table_is_rejected(tonnage: Run, disks: Callable[[], Path], real_folder: Path) -> None:
     disk = disks()
     entry = struct.pack("<B3sB3sII", 0, b"", 0x83, b"", 2048, 204800)
     disk.write_bytes(b"".ljust(446, b"\0") + entry.ljust(64, b"\0") + b"\x55\xaa")
@@ -143,7 +143,7 @@ def test_a_partition_table_is_refused(tonnage: Run, disks: Callable[[], Path], r
     assert "it holds dos" in shown.error or "it has partitions" in shown.error
 
 
-def test_a_folder_with_files_is_refused(tonnage: Run, disks: Callable[[], Path], real_folder: Path) -> None:
+def test_a_folder_with_files_is_rejected(tonnage: Run, disks: Callable[[], Path], real_folder: Path) -> None:
     (_folder(real_folder / "fast") / "letter").touch()
 
     shown = tonnage("pools", "init", f"btrfs:{real_folder}/fast", disks(), "--yes")
@@ -190,7 +190,7 @@ def test_a_volume_group_is_made_and_extended(tonnage: Run, disks: Callable[[], P
         (("extend", "image:/nowhere"), "nothing is mounted at /nowhere"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tonnage: Run, arguments: tuple[str, ...], said: str) -> None:
+def test_what_makes_no_sense_is_rejected(tonnage: Run, arguments: tuple[str, ...], said: str) -> None:
     shown = tonnage("pools", *arguments)
 
     assert shown.code in (2, 3, 4)

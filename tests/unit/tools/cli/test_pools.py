@@ -1,4 +1,4 @@
-"""`tonnage pools`: as a table, as JSON and YAML, and its refusals."""
+"""`tonnage pools`: as a table, as JSON and YAML, and its rejections."""
 
 from __future__ import annotations
 

@@ -16,11 +16,12 @@ from tonnage.tools.cli.main import VERBS
 
 _PROGRAM = """
 import contextlib, importlib, io, json, os, pkgutil, sys, traceback
-import tonnage
+import tonnage, tonnage_box
 from tonnage.tools.cli.main import main
-for module in pkgutil.walk_packages(tonnage.__path__, "tonnage."):  # nobody may read the files later
-    if not module.name.endswith("__main__"):
-        importlib.import_module(module.name)
+for package in (tonnage, tonnage_box):  # nobody may read the files later
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)

@@ -1,4 +1,4 @@
-"""`tonnage volumes`: what it shows, and what it refuses to delete."""
+"""`tonnage volumes`: what it shows, and what it rejects to delete."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def test_purge(tonnage: Run, socket: Path) -> None:
         (["orphans", "--kubeconfig", "/nowhere"], 2, "kubeconfig /nowhere: No such file or directory"),
     ],
 )  # fmt: skip
-def test_refused_and_nothing_deleted(tonnage: Run, socket: Path, arguments: list[str], code: int, message: str) -> None:
+def test_rejected_and_nothing_deleted(
+    tonnage: Run, socket: Path, arguments: list[str], code: int, message: str
+) -> None:
     shown = tonnage("volumes", *arguments, "--endpoint", socket)
 
     assert shown.code == code

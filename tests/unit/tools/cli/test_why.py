@@ -20,7 +20,7 @@ from tonnage_box.data_dir import DataFolder, Settings
 from tonnage_box.plan import plan
 
 
-def refused(pod: Pod) -> bool:
+def rejected(pod: Pod) -> bool:
     return any(c.type == "PodScheduled" and "free storage" in c.message for c in pod.status.conditions)
 
 
@@ -33,7 +33,7 @@ async def box(tmp_path: Path) -> AsyncIterator[Box]:
     try:
         await made.client.patch(NODES, "node-2", {"spec": {"unschedulable": True}})
         await made.client.create(PODS, pod_with("large", {"data": "3Gi"}), "default")
-        await until(made.client, PODS, "large", refused, namespace="default")
+        await until(made.client, PODS, "large", rejected, namespace="default")
         yield made
     finally:
         await made.stop()

@@ -205,14 +205,14 @@ async def test_a_configuration_leads_to_the_running_driver(driver: DriverConfig,
         (Wanted(data=Path("/nowhere")), NotFoundError, "there is no cluster in /nowhere; name a box's folder"),
     ],
 )
-async def test_refused_sources(wanted: Wanted, kind: type[Exception], text: str) -> None:
+async def test_rejected_sources(wanted: Wanted, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind, match=text):
         async with sources.opened(wanted):
             pass
 
 
 @pytest.mark.real
-async def test_delete_of_a_volume_in_use_is_refused(real_folder: Path) -> None:
+async def test_delete_of_a_volume_in_use_is_rejected(real_folder: Path) -> None:
     config = parse(f"image:{real_folder}/pool,name=p,size=1Gi,sparse=yes")
     await _fill(config)
     pool = pool_config.make(config)

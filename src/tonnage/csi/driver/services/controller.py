@@ -94,7 +94,7 @@ class ControllerService:
     async def CreateVolume(self, request: csi_pb2.CreateVolumeRequest) -> csi_pb2.CreateVolumeResponse:
         """Create a volume. Idempotent by name.
 
-        Raises InvalidError, ExhaustedError (also when the requested topology does not include this node),
+        Raises: InvalidError, ExhaustedError (also when the requested topology does not include this node),
         OutOfRangeError, AlreadyExistsError, and with a content source NotFoundError and PreconditionError.
         """
         use = check_capabilities(request.volume_capabilities)
@@ -104,7 +104,7 @@ class ControllerService:
         fstype = choose_fstype(selection.pool, use.fstype, selection.fstype, block=use.block)
         size, limit = await _sizes(request.capacity_range, selection.pool, fstype, source, block=use.block)
         name = safe_name(request.name)
-        await self._refuse_elsewhere(name, selection.pool)
+        await self._reject_elsewhere(name, selection.pool)
         content = selection.content if source is None else None
         owner = named(selection.owner, name, request.name)
         if content is not None:
@@ -158,7 +158,7 @@ class ControllerService:
     async def DeleteVolume(self, request: csi_pb2.DeleteVolumeRequest) -> csi_pb2.DeleteVolumeResponse:
         """Delete a volume, or let it become trash, as its class says; an unknown one is success.
 
-        Raises PreconditionError while it is in use, UnavailableError when its pool is not served here.
+        Raises: PreconditionError while it is in use, UnavailableError when its pool is not served here.
         """
         place = self._driver.locate(request.volume_id)
         if place is not None:
@@ -175,7 +175,7 @@ class ControllerService:
     async def ValidateVolumeCapabilities(
         self, request: csi_pb2.ValidateVolumeCapabilitiesRequest
     ) -> csi_pb2.ValidateVolumeCapabilitiesResponse:
-        """Whether a volume has these capabilities; if not, `message` says why. Raises NotFoundError."""
+        """Whether a volume has these capabilities; if not, `message` says why. Raises: NotFoundError."""
         if not request.volume_capabilities:
             raise InvalidError("volume_capabilities is missing")
         pool, volume = await self._driver.find(request.volume_id)
@@ -203,7 +203,7 @@ class ControllerService:
         """Expand a volume, with its file system if it is mounted; success when it is large enough already.
 
         node_expansion_required is set only where the file system cannot grow while mounted. One that is not mounted
-        grows when it is staged. Raises NotFoundError, InvalidError, ExhaustedError, OutOfRangeError (also for a limit
+        grows when it is staged. Raises: NotFoundError, InvalidError, ExhaustedError, OutOfRangeError (also for a limit
         below the present size: no volume shrinks).
         """
         if not request.HasField("capacity_range"):
@@ -221,7 +221,7 @@ class ControllerService:
     ) -> csi_pb2.ControllerModifyVolumeResponse:
         """Change mutable parameters (`iops`, `bandwidth`, `erase`), all or none.
 
-        I/O limits apply at once to running pods. An empty value restores the class's. Raises NotFoundError,
+        I/O limits apply at once to running pods. An empty value restores the class's. Raises: NotFoundError,
         InvalidError, UnsupportedError; HostError and PreconditionError where a limit cannot be set for a pod.
         """
         if not request.mutable_parameters:
@@ -242,7 +242,7 @@ class ControllerService:
     async def ControllerGetVolume(
         self, request: csi_pb2.ControllerGetVolumeRequest
     ) -> csi_pb2.ControllerGetVolumeResponse:
-        """One volume and its condition; only the condition if its record is damaged. Raises NotFoundError."""
+        """One volume and its condition; only the condition if its record is damaged. Raises: NotFoundError."""
         pool, name = self._driver.place(request.volume_id)
         self._driver.check_open(pool)
         volume = None if name in await pool.damaged() else await pool.get(name)
@@ -290,7 +290,7 @@ class ControllerService:
     async def GetCapacity(self, request: csi_pb2.GetCapacityRequest) -> csi_pb2.GetCapacityResponse:
         """Capacity for volumes of these parameters on this node now; 0 for other topologies.
 
-        Raises InvalidError for parameters that CreateVolume would reject at any capacity: a caller that gets 0 instead
+        Raises: InvalidError for parameters that CreateVolume would reject at any capacity: a caller that gets 0 instead
         would wait for capacity. CSI leaves the choice.
         """
         if request.HasField("accessible_topology") and not self._is_here(request.accessible_topology.segments):
@@ -319,7 +319,7 @@ class ControllerService:
         here = self._driver.topology
         return all(here.get(key) == value for key, value in segments.items())
 
-    async def _refuse_elsewhere(self, name: str, chosen: Pool) -> None:
+    async def _reject_elsewhere(self, name: str, chosen: Pool) -> None:
         """Reject a name that another pool has: it is the volume's identity whatever its parameters."""
         for pool in self._driver.pools.values():
             if pool is chosen:

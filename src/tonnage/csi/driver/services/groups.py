@@ -38,7 +38,7 @@ class GroupControllerService:
     ) -> csi_pb2.CreateVolumeGroupSnapshotResponse:
         """Create snapshots of all source volumes at one moment, or none. Idempotent by name; ready when this returns.
 
-        Raises InvalidError, NotFoundError, AlreadyExistsError (of other volumes), ExhaustedError, PreconditionError
+        Raises: InvalidError, NotFoundError, AlreadyExistsError (of other volumes), ExhaustedError, PreconditionError
         (also for volumes that cannot be held still together), UnsupportedError, BusyError.
         """
         snapshots.check_parameters(request.parameters, "VolumeGroupSnapshotClass")
@@ -85,7 +85,7 @@ class GroupControllerService:
     ) -> csi_pb2.DeleteVolumeGroupSnapshotResponse:
         """Delete all members that a group has, also of an incomplete one; an unknown group is success.
 
-        Raises InvalidError when snapshot_ids name others than its members, UnavailableError when a pool that may have
+        Raises: InvalidError when snapshot_ids name others than its members, UnavailableError when a pool that may have
         members is not open.
         """
         found = await members(self._driver, request.group_snapshot_id)
@@ -100,7 +100,8 @@ class GroupControllerService:
     ) -> csi_pb2.GetVolumeGroupSnapshotResponse:
         """One group with its members.
 
-        Raises NotFoundError, also for an incomplete group, InvalidError when snapshot_ids name others than its members.
+        Raises: NotFoundError, also for an incomplete group, InvalidError when snapshot_ids name others than its
+        members.
         """
         group = request.group_snapshot_id
         found = await members(self._driver, group)
@@ -111,13 +112,13 @@ class GroupControllerService:
         return csi_pb2.GetVolumeGroupSnapshotResponse(group_snapshot=_as_proto(group, found))
 
     def _check_open(self, ids: Sequence[str]) -> None:
-        """Raises UnavailableError when a pool that may have members is not open."""
+        """Raises: UnavailableError when a pool that may have members is not open."""
         named = [place[0] for vid in ids if (place := self._driver.locate(vid)) is not None]
         for pool in named or self._driver.pools.values():
             self._driver.check_open(pool)
 
     async def _check_members(self, group: str, ids: Sequence[str], found: Sequence[GroupMember]) -> None:
-        """Raises InvalidError unless ids, if given, name the members; one that does not exist may be deleted."""
+        """Raises: InvalidError unless ids, if given, name the members; one that does not exist may be deleted."""
         if not ids:
             return
         present = {member.id for member in found}

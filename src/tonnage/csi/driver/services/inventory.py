@@ -39,7 +39,7 @@ def service(pools: Mapping[str, Pool]) -> Service:
 
 
 async def read(socket: Path) -> Sequence[PoolStatus] | None:
-    """The contents of the pools of the driver at socket; None for a driver without the service. Raises CsiError."""
+    """The contents of the pools of the driver at socket; None for a driver without the service. Raises: CsiError."""
     from tonnage.csi._proto import inventory_grpc  # a server needs no client
     from tonnage.csi.server.connection import GrpcConnection
 

@@ -12,7 +12,7 @@ from tonnage.csi.driver.driver import Driver, condition_of, split_id
 from tonnage.csi.driver.filling import check_filled
 from tonnage.csi.driver.inline import Inline
 from tonnage.csi.driver.parameters import check_capabilities, check_capability, check_fits
-from tonnage.csi.driver.paths import Places, check_parent, refuse_links
+from tonnage.csi.driver.paths import Places, check_parent, reject_links
 from tonnage.csi.driver.single_writer import SingleWriters
 from tonnage.host import mount
 from tonnage.kubernetes.api import names
@@ -57,7 +57,7 @@ class NodeService:
     async def NodeStageVolume(self, request: csi_pb2.NodeStageVolumeRequest) -> csi_pb2.NodeStageVolumeResponse:
         """Stage a volume: format it once and mount it at its staging path; attach raw block.
 
-        Raises NotFoundError, InvalidError (path, capability), HostError, and what Hooks.before_stage raises.
+        Raises: NotFoundError, InvalidError (path, capability), HostError, and what Hooks.before_stage raises.
         """
         staging = self._places.path("staging_target_path", request.staging_target_path)
         use = check_capability(request)
@@ -65,7 +65,7 @@ class NodeService:
         check_fits(volume, use)
         check_filled(volume)
         check_parent(staging)
-        refuse_links(staging)
+        reject_links(staging)
         await self._driver.hooks.before_stage(request.volume_id)
         await pool.stage(volume.name, staging, options=use.flags)
         return csi_pb2.NodeStageVolumeResponse()
@@ -73,11 +73,11 @@ class NodeService:
     async def NodeUnstageVolume(self, request: csi_pb2.NodeUnstageVolumeRequest) -> csi_pb2.NodeUnstageVolumeResponse:
         """Unstage a volume; success when nothing is there."""
         staging = self._places.path("staging_target_path", request.staging_target_path)
-        refuse_links(staging)
+        reject_links(staging)
         try:
             place = self._driver.locate(request.volume_id)
         except UnavailableError:
-            _refuse_mounted(staging)
+            _reject_mounted(staging)
             return csi_pb2.NodeUnstageVolumeResponse()
         if place is not None:
             pool, name = place
@@ -88,8 +88,8 @@ class NodeService:
     async def NodePublishVolume(self, request: csi_pb2.NodePublishVolumeRequest) -> csi_pb2.NodePublishVolumeResponse:
         """Publish a staged volume to a pod, or create an inline volume and publish that.
 
-        Raises NotFoundError, InvalidError, PreconditionError (not staged), AlreadyExistsError (something else is at the
-        target).
+        Raises: NotFoundError, InvalidError, PreconditionError (not staged), AlreadyExistsError (something else is at
+        the target).
         """
         target = self._places.path("target_path", request.target_path)
         use = check_capability(request)
@@ -105,7 +105,7 @@ class NodeService:
         staging = self._places.path("staging_target_path", request.staging_target_path)
         self._writers.check(volume.name, target, single=use.single_writer)
         check_parent(target)
-        refuse_links(staging)
+        reject_links(staging)
         if use.single_writer:
             home = pool.home(volume)
             await asyncio.to_thread(self._writers.check_mounts, volume.name, staging, target, home=home)
@@ -121,11 +121,11 @@ class NodeService:
     ) -> csi_pb2.NodeUnpublishVolumeResponse:
         """Unpublish a volume; success when nothing is there. Deletes an inline volume."""
         target = self._places.path("target_path", request.target_path)
-        refuse_links(target.parent)
+        reject_links(target.parent)
         try:
             place = self._driver.locate(request.volume_id)
         except UnavailableError:
-            _refuse_mounted(target)
+            _reject_mounted(target)
             return csi_pb2.NodeUnpublishVolumeResponse()
         if place is None:
             await self._inline.unpublish(request.volume_id, target)
@@ -139,7 +139,7 @@ class NodeService:
     async def NodeGetVolumeStats(
         self, request: csi_pb2.NodeGetVolumeStatsRequest
     ) -> csi_pb2.NodeGetVolumeStatsResponse:
-        """Usage in bytes and inodes at volume_path. Raises NotFoundError for the volume or the path."""
+        """Usage in bytes and inodes at volume_path. Raises: NotFoundError for the volume or the path."""
         path = self._shown(request)
         inline = await self._driver.find_inline(request.volume_id) if split_id(request.volume_id) is None else None
         pool, volume = inline or await self._driver.find(request.volume_id)
@@ -149,7 +149,7 @@ class NodeService:
     async def NodeExpandVolume(self, request: csi_pb2.NodeExpandVolumeRequest) -> csi_pb2.NodeExpandVolumeResponse:
         """Grow the file system or device at volume_path to the size of ControllerExpandVolume.
 
-        Raises NotFoundError for the volume or the path, OutOfRangeError when the volume is smaller than requested,
+        Raises: NotFoundError for the volume or the path, OutOfRangeError when the volume is smaller than requested,
         PreconditionError when the kernel cannot grow it while mounted.
         """
         path = self._shown(request)
@@ -175,7 +175,7 @@ class NodeService:
 async def _stats(pool: Pool, volume: PoolVolume, path: Path) -> tuple[list[csi_pb2.VolumeUsage], VolumeCondition]:
     """Usage and condition of a volume. What a broken one cannot tell is left out: its condition says why.
 
-    Raises NotFoundError, HostError, UnavailableError.
+    Raises: NotFoundError, HostError, UnavailableError.
     """
     condition = await pool.condition(volume.name, path)
     try:
@@ -197,7 +197,7 @@ def usage_of(stats: Stats) -> list[csi_pb2.VolumeUsage]:
     return usage
 
 
-def _refuse_mounted(path: Path) -> None:
+def _reject_mounted(path: Path) -> None:
     """For a volume of a pool that is not served here: success if nothing is mounted, else it stays mounted."""
     if mount.is_mount(path) or os.path.isfile(path):
         raise UnavailableError(f"{path} is in use by a volume whose pool is not served here: configure that pool again")

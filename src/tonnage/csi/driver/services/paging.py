@@ -18,7 +18,7 @@ ListRequest = csi_pb2.ListVolumesRequest | csi_pb2.ListSnapshotsRequest
 
 
 def check_token(driver: Driver, request: ListRequest) -> None:
-    """Check the page that a request names. Raises InvalidError, CsiError for a token that is not one of ours."""
+    """Check the page that a request names. Raises: InvalidError, CsiError for a token that is not one of ours."""
     if request.max_entries < 0:
         raise InvalidError(f"max_entries is {request.max_entries}, want 0 or more")
     after = request.starting_token

@@ -30,7 +30,7 @@ class Reclaim:
     async def ReclaimVolume(self, request: inventory_pb2.ReclaimVolumeRequest) -> inventory_pb2.ReclaimVolumeResponse:
         """Reclaim a volume, or report whether it was. Idempotent.
 
-        Raises NotFoundError for a volume that is unknown and was not reclaimed, PreconditionError while it is in use,
+        Raises: NotFoundError for a volume that is unknown and was not reclaimed, PreconditionError while it is in use,
         UnavailableError when its pool is not open.
         """
         pool, name = self._driver.place(request.volume_id)
@@ -52,7 +52,7 @@ class Reclaim:
     ) -> inventory_pb2.DeleteUnusedVolumeResponse:
         """Delete a volume that no pod ever had, or say why it stays. Idempotent; an unknown volume is success.
 
-        Raises PreconditionError while it is in use, UnavailableError when its pool is not served here or not open,
+        Raises: PreconditionError while it is in use, UnavailableError when its pool is not served here or not open,
         HostError for a damaged record.
         """
         place = self._driver.locate(request.volume_id)

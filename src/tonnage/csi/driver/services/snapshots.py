@@ -34,7 +34,7 @@ class SnapshotCalls:
     async def CreateSnapshot(self, request: csi_pb2.CreateSnapshotRequest) -> csi_pb2.CreateSnapshotResponse:
         """Create a snapshot. Idempotent by name; it is ready when this returns.
 
-        Raises InvalidError, NotFoundError, AlreadyExistsError (of another volume), ExhaustedError, PreconditionError,
+        Raises: InvalidError, NotFoundError, AlreadyExistsError (of another volume), ExhaustedError, PreconditionError,
         UnsupportedError.
         """
         if not request.source_volume_id:
@@ -60,7 +60,7 @@ class SnapshotCalls:
     async def DeleteSnapshot(self, request: csi_pb2.DeleteSnapshotRequest) -> csi_pb2.DeleteSnapshotResponse:
         """Delete a snapshot; an unknown one is success. Volumes made from it stay.
 
-        Raises InvalidError for a member of a group that has other members.
+        Raises: InvalidError for a member of a group that has other members.
         """
         place = self._driver.locate(request.snapshot_id)
         if place is None or not place[0].features.snapshots:
@@ -75,7 +75,7 @@ class SnapshotCalls:
         return csi_pb2.DeleteSnapshotResponse()
 
     async def _check_last(self, vid: str, group: str) -> None:
-        """Raises InvalidError unless the snapshot is the only member of its group, UnavailableError if unknown."""
+        """Raises: InvalidError unless the snapshot is the only member of its group, UnavailableError if unknown."""
         for pool in self._driver.pools.values():
             self._driver.check_open(pool)  # it may have other members
         if others := [member.id for member in await members(self._driver, group) if member.id != vid]:
@@ -120,7 +120,7 @@ class SnapshotCalls:
                     yield as_proto(pool, snapshot)
 
     async def GetSnapshot(self, request: csi_pb2.GetSnapshotRequest) -> csi_pb2.GetSnapshotResponse:
-        """One snapshot. Raises NotFoundError."""
+        """One snapshot. Raises: NotFoundError."""
         pool, name = self._driver.place(request.snapshot_id, "snapshot")
         return csi_pb2.GetSnapshotResponse(snapshot=as_proto(pool, await pool.snapshots.get(name)))
 
@@ -131,7 +131,7 @@ def are_offered(driver: Driver) -> bool:
 
 
 def check_parameters(parameters: Mapping[str, str], kind: str) -> None:
-    """Raises InvalidError for a parameter of a class of that kind: none is known."""
+    """Raises: InvalidError for a parameter of a class of that kind: none is known."""
     if unknown := sorted(key for key in parameters if not key.startswith(names.CSI_PREFIX)):
         raise InvalidError(f"unknown parameter {unknown[0][:60]!r}: a {kind} has none here")
 
@@ -139,7 +139,7 @@ def check_parameters(parameters: Mapping[str, str], kind: str) -> None:
 def source_place(driver: Driver, vid: str) -> tuple[Pool, str]:
     """Pool and name of a volume to take a snapshot of.
 
-    Raises NotFoundError, UnavailableError, UnsupportedError.
+    Raises: NotFoundError, UnavailableError, UnsupportedError.
     """
     pool, volume = driver.place(vid)
     if not pool.features.snapshots:
@@ -148,7 +148,7 @@ def source_place(driver: Driver, vid: str) -> tuple[Pool, str]:
 
 
 def check_source(driver: Driver, vid: str, volume: PoolVolume) -> None:
-    """Check that snapshots of a volume may be taken. Raises NotFoundError, PreconditionError."""
+    """Check that snapshots of a volume may be taken. Raises: NotFoundError, PreconditionError."""
     if (other := volume.owner.get(OWNER_DRIVER, driver.name)) != driver.name:
         raise NotFoundError(f"volume {vid} is of driver {other}: there is none of that id here")
     if is_inline(volume.owner):

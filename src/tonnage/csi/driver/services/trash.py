@@ -20,7 +20,7 @@ class Trash:
     async def RestoreVolume(self, request: inventory_pb2.RestoreVolumeRequest) -> inventory_pb2.RestoreVolumeResponse:
         """Restore a volume; success for one that is no trash. Idempotent.
 
-        Raises NotFoundError for one that is evicted or unknown, ExhaustedError when its capacity is reserved.
+        Raises: NotFoundError for one that is evicted or unknown, ExhaustedError when its capacity is reserved.
         """
         pool, name = self._driver.place(request.volume_id)
         self._driver.check_open(pool)

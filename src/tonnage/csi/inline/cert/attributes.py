@@ -1,7 +1,7 @@
-"""The volumeAttributes of a certificate: keys, defaults and refusals of cert-manager/csi-driver, and a few more.
+"""The volumeAttributes of a certificate: keys, defaults and rejections of cert-manager/csi-driver, and a few more.
 
 Read by the agent and by the controller that checks what the agent asks for. Under `csi.cert-manager.io` every key has
-that prefix; under our own driver name it has none, and a key that is not known is refused.
+that prefix; under our own driver name it has none, and a key that is not known is rejected.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PROFILES = ("modern", "legacy")
 
 @dataclass(frozen=True)
 class AttributeDialect:
-    """A driver name with its spelling of the keys. strict: whether an unknown key of its own is refused."""
+    """A driver name with its spelling of the keys. strict: whether an unknown key of its own is rejected."""
 
     driver: str
     prefix: str
@@ -109,7 +109,7 @@ class CertificateSettings:
 
 
 def read_attributes(attributes: Mapping[str, str], dialect: AttributeDialect) -> CertificateSettings:
-    """Check the attributes of a volume and add the defaults. Raises InvalidError with all that is wrong."""
+    """Check the attributes of a volume and add the defaults. Raises: InvalidError with all that is wrong."""
     values = _defaults(_own(attributes, dialect), dialect)
     if errors := list(_errors(values, dialect.prefix)):
         raise InvalidError(field_error.aggregate(errors))

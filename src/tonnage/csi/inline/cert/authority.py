@@ -46,7 +46,7 @@ class CertificateAuthority:
         return pem_of([one for one in self.chain if one.subject == one.issuer] or self.chain[-1:])
 
     def sign(self, public: PodKey, wanted: WantedCertificate, now: float, *, backdated: float = _BACKDATED) -> bytes:
-        """Return the certificate and the chain above it as PEM, roots included. Raises InvalidError.
+        """Return the certificate and the chain above it as PEM, roots included. Raises: InvalidError.
 
         backdated: seconds before now at which it begins. It ends with the authority's at the latest.
         """
@@ -88,7 +88,7 @@ def make_authority(name: str, now: float) -> CertificateAuthority:
 
 
 def read_authority(certificates: bytes, key: bytes) -> CertificateAuthority:
-    """Read tls.crt and tls.key of a Secret. Raises InvalidError."""
+    """Read tls.crt and tls.key of a Secret. Raises: InvalidError."""
     chain, private = read_certificates(certificates), read_key(key)
     if not chain or public_bytes(chain[0].public_key()) != public_bytes(private.public_key()):
         raise InvalidError("certificate authority: tls.key is not the key of the first certificate of tls.crt")
@@ -107,7 +107,7 @@ def secret_data(authority: CertificateAuthority) -> dict[str, bytes]:
 
 
 def read_certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
-    """Read certificates, none of an empty text. Raises InvalidError."""
+    """Read certificates, none of an empty text. Raises: InvalidError."""
     try:
         return tuple(x509.load_pem_x509_certificates(pem)) if pem.strip() else ()
     except ValueError:
@@ -115,7 +115,7 @@ def read_certificates(pem: bytes) -> tuple[x509.Certificate, ...]:
 
 
 def read_request(pem: bytes) -> x509.CertificateSigningRequest:
-    """Read a request that its own key has signed, of a kind that we sign for. Raises InvalidError."""
+    """Read a request that its own key has signed, of a kind that we sign for. Raises: InvalidError."""
     try:
         request = x509.load_pem_x509_csr(pem)
         if not request.is_signature_valid:

@@ -24,7 +24,7 @@ _ROUNDS = 20_000
 
 
 def check_issued(issued: IssuedCertificate, key: PrivateKey, now: float) -> x509.Certificate:
-    """Return the pod's certificate if it fits the key, is valid, and its chain verifies. Raises UnavailableError."""
+    """Return the pod's certificate if it fits the key, is valid, and its chain verifies. Raises: UnavailableError."""
     chain, roots = read_certificates(issued.chain), read_certificates(issued.roots)
     if not chain:
         raise UnavailableError("certificate: the issuer answered without one")
@@ -41,7 +41,7 @@ def check_issued(issued: IssuedCertificate, key: PrivateKey, now: float) -> x509
 
 
 def make_files(settings: CertificateSettings, key: PrivateKey, issued: IssuedCertificate) -> dict[str, bytes]:
-    """Return the files by name. Blocking. Raises InvalidError."""
+    """Return the files by name. Blocking. Raises: InvalidError."""
     private = write_key(key, settings.encoding)
     found = {
         settings.file("ca-file"): issued.roots,

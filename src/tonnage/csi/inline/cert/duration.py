@@ -16,7 +16,7 @@ _MOST = 2.0**63 * 1e-9
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of a duration. Raises InvalidError with Go's words."""
+    """Seconds of a duration. Raises: InvalidError with Go's words."""
     sign, rest = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))
     if rest == "0":
         return 0.0

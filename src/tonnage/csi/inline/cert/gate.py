@@ -38,7 +38,7 @@ class PodGate:
 
 
 def parse_gates(text: str) -> tuple[PodGate, ...]:
-    """Return the gates of an attribute. Raises InvalidError."""
+    """Return the gates of an attribute. Raises: InvalidError."""
     return tuple(_gate(part.strip()) for part in text.split(",")) if text else ()
 
 

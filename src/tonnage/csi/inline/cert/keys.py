@@ -23,7 +23,7 @@ def make_key(algorithm: str, size: int) -> PrivateKey:
 
 
 def read_key(pem: bytes) -> PrivateKey:
-    """Read a key without a password. Raises InvalidError, which shows nothing of it."""
+    """Read a key without a password. Raises: InvalidError, which shows nothing of it."""
     try:
         key = serialization.load_pem_private_key(pem, None)
     except (ValueError, TypeError):

@@ -1,6 +1,6 @@
 """The names and usages that an issuer of ours certifies: by default those of the pod's own namespace and account.
 
-Used before each signature, in the controller and in the box. What is not allowed by name is refused.
+Used before each signature, in the controller and in the box. What is not allowed by name is rejected.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NamePolicy:
     longest: float = 90 * _DAY
 
     def __post_init__(self) -> None:
-        """Check the list. Raises InvalidError."""
+        """Check the list. Raises: InvalidError."""
         for rule in self.allow:
             kind, colon, pattern = rule.partition(":")
             if kind not in _KINDS or not colon or not pattern:
@@ -52,7 +52,7 @@ class NamePolicy:
 
 
 def check_policy(wanted: WantedCertificate, pod: InlinePod, policy: NamePolicy) -> None:
-    """Check all that a certificate would say. Raises InvalidError with all that is wrong."""
+    """Check all that a certificate would say. Raises: InvalidError with all that is wrong."""
     if errors := list(_errors(wanted, pod, policy)):
         raise InvalidError(f"issuer {wanted.issuer.name[:80]}: not allowed: {'; '.join(errors)[:800]}")
 

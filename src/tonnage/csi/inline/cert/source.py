@@ -58,7 +58,7 @@ _STALE = 0.9
 """Part of a certificate's life after which it is reported that it could not be renewed."""
 
 FindIssuer = Callable[[IssuerReference], CertificateIssuer]
-"""Returns the issuer that attributes name. Raises InvalidError for an unknown one."""
+"""Returns the issuer that attributes name. Raises: InvalidError for an unknown one."""
 
 
 class CertificateSource:
@@ -131,7 +131,7 @@ class CertificateSource:
         settings: CertificateSettings,
         issuer: CertificateIssuer,
     ) -> CertificateState:
-        """Ask for a certificate. Raises UnavailableError while the pod or the issuer is not ready for that."""
+        """Ask for a certificate. Raises: UnavailableError while the pod or the issuer is not ready for that."""
         pod = await self._ready_pod(request.pod, settings) if settings.after else request.pod
         wanted = from_settings(settings, pod)
         state = await asyncio.to_thread(self._requested, before, request.folder, settings, wanted, pod)
@@ -154,7 +154,7 @@ class CertificateSource:
         return done
 
     async def _ready_pod(self, pod: InlinePod, settings: CertificateSettings) -> InlinePod:
-        """Return the pod with its addresses. Raises UnavailableError that names the gate which is not open."""
+        """Return the pod with its addresses. Raises: UnavailableError that names the gate which is not open."""
         if self._client is None:
             raise UnavailableError("after: this node has no API server to read the pod from")
         try:
@@ -208,7 +208,7 @@ class CertificateSource:
     async def _issue(
         self, state: CertificateState, ask: IssueRequest, folder: Path, issuer: CertificateIssuer
     ) -> IssuedCertificate:
-        """Ask the issuer; a refusal is recorded."""
+        """Ask the issuer; a rejection is recorded."""
         if state.denied:
             raise CertificateDeniedError(f"{state.denied}; asking again after an hour, or for a new pod")
         if state.replaced:
@@ -228,7 +228,7 @@ class CertificateSource:
         issued: IssuedCertificate,
         roots: bytes,
     ) -> CertificateState:
-        """Check what was issued, make the files of it, and record both. Blocking. Raises UnavailableError."""
+        """Check what was issued, make the files of it, and record both. Blocking. Raises: UnavailableError."""
         now, key = self._now(), read_key(state.key)
         try:
             certificate = check_issued(issued, key, now)
@@ -263,7 +263,7 @@ def _renewal(certificate: x509.Certificate, settings: CertificateSettings, now: 
 
 
 def _is_over(state: CertificateState, now: float) -> bool:
-    """Whether a state's certificate is to be renewed, or its refusal to be asked again."""
+    """Whether a state's certificate is to be renewed, or its rejection to be asked again."""
     if state.denied:  # a clock that was set back does not make the hour longer
         return state.until <= now or state.until > now + _DENIED
     was_set_back = state.issued > now and state.begins > now  # then nobody accepts the certificate now

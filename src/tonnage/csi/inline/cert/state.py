@@ -54,7 +54,7 @@ def load_state(folder: Path) -> CertificateState | None:
 
 
 def save_state(folder: Path, state: CertificateState) -> None:
-    """Replace the state. Blocking. Raises HostError."""
+    """Replace the state. Blocking. Raises: HostError."""
     with host_errors(f"volume {folder.name}: cannot record its certificate"):
         fresh = folder / f"{_FILE}.new"
         fresh.unlink(missing_ok=True)

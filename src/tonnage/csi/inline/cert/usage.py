@@ -47,7 +47,7 @@ def is_usage(name: str) -> bool:
 
 
 def key_usage(names: Iterable[str]) -> x509.KeyUsage:
-    """Build the extension of the plain usages. Raises InvalidError for usages that exclude each other."""
+    """Build the extension of the plain usages. Raises: InvalidError for usages that exclude each other."""
     wanted = {_FLAGS[name] for name in names if name in _FLAGS}
     try:
         return x509.KeyUsage(**{flag: flag in wanted for flag in sorted(set(_FLAGS.values()))})

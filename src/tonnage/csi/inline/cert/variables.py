@@ -24,7 +24,7 @@ def inline_pod(pod: Pod) -> InlinePod:
 
 
 def expand(text: str, pod: InlinePod) -> str:
-    """Replace variables by values of the pod. Raises InvalidError that names the unknown ones."""
+    """Replace variables by values of the pod. Raises: InvalidError that names the unknown ones."""
     values = dict(zip(KNOWN, (pod.name, pod.namespace, pod.uid, pod.service_account), strict=True))
     unknown = []
 

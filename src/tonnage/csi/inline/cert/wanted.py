@@ -61,12 +61,12 @@ class WantedCertificate:
 
 
 def wanted_certificate(attributes: Mapping[str, str], pod: InlinePod, dialect: AttributeDialect) -> WantedCertificate:
-    """Return the certificate that these attributes mean for this pod. Raises InvalidError."""
+    """Return the certificate that these attributes mean for this pod. Raises: InvalidError."""
     return from_settings(read_attributes(attributes, dialect), pod)
 
 
 def from_settings(settings: CertificateSettings, pod: InlinePod) -> WantedCertificate:
-    """Return the certificate that checked attributes mean for this pod. Raises InvalidError."""
+    """Return the certificate that checked attributes mean for this pod. Raises: InvalidError."""
     values = settings.values
     return WantedCertificate(
         _subject(values, pod),
@@ -85,7 +85,7 @@ def reference_of(settings: CertificateSettings) -> IssuerReference:
 
 
 def signing_request(wanted: WantedCertificate, key: PrivateKey) -> bytes:
-    """Return the PKCS #10 request as PEM. Raises InvalidError."""
+    """Return the PKCS #10 request as PEM. Raises: InvalidError."""
     builder = x509.CertificateSigningRequestBuilder().subject_name(wanted.subject)
     if wanted.names:
         names = x509.SubjectAlternativeName(wanted.names)

@@ -46,7 +46,7 @@ class ImageVolume:
 def parse(request: FillRequest, default_size: int | None) -> ImageVolume:
     """Read the attributes of a volume. default_size: of the writable layer in bytes, None: authors must give one.
 
-    Raises InvalidError with the key at fault.
+    Raises: InvalidError with the key at fault.
     """
     given = request.attributes
     for key, value in given.items():

@@ -54,7 +54,7 @@ class ImageFolder:
     async def pull(self, image: ImageReference, platform: Platform, secrets: Mapping[str, str]) -> PulledImage:
         """Load an image, if it is not in the store in this version; a load outlives the call.
 
-        Raises NotFoundError, UnavailableError (it goes on), and as ImageStore.load().
+        Raises: NotFoundError, UnavailableError (it goes on), and as ImageStore.load().
         """
         if platform != manifest.machine():
             raise NotFoundError(f"image {image}: {self.path} is searched for this machine's platform only")
@@ -115,7 +115,7 @@ def _match(images: Mapping[str, str], image: ImageReference) -> str | None:
 
 
 def _stamps(folder: Path) -> Iterator[tuple[Path, _Stamp]]:
-    """Archives and layouts, and what changes with each of them. Raises HostError."""
+    """Archives and layouts, and what changes with each of them. Raises: HostError."""
     with host_errors(f"image folder {folder} cannot be read"):
         paths = [folder, *sorted(folder.iterdir())]
     for path in paths:

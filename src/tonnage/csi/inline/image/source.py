@@ -48,7 +48,7 @@ class ImagePuller(Protocol):
     async def pull(self, image: ImageReference, platform: Platform, secrets: Mapping[str, str]) -> PulledImage:
         """Bring an image into the store, if it is not there in this version.
 
-        Raises UnavailableError (now, or it is not done yet), NotFoundError, PreconditionError, InvalidError.
+        Raises: UnavailableError (now, or it is not done yet), NotFoundError, PreconditionError, InvalidError.
         """
 
     async def close(self) -> None:
@@ -96,7 +96,7 @@ class ImageInline:
     async def fill(self, request: FillRequest) -> Filled:
         """Return the layers of the image, protected while the request's folder exists.
 
-        Raises InvalidError (attributes), NotFoundError, PreconditionError (the image), UnavailableError, HostError.
+        Raises: InvalidError (attributes), NotFoundError, PreconditionError (the image), UnavailableError, HostError.
         """
         wanted = attributes.parse(request, self.default_size)
         found = await self.threads.run(_chosen, request.folder)

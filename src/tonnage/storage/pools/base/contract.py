@@ -25,7 +25,7 @@ INLINE = "inline"
 
 
 def check_name(name: str) -> str:
-    """Return name if it may become part of a path: letters, digits, `-_.`, at most 128. Raises InvalidError."""
+    """Return name if it may become part of a path: letters, digits, `-_.`, at most 128. Raises: InvalidError."""
     if len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise InvalidError(
             f"volume name {name[:40]!r}: want letters, digits, '-', '_' or '.', at most {MAX_NAME} characters"
@@ -218,7 +218,7 @@ class Features:
     parameters, except `pool`, `kind` and those under csi.storage.k8s.io/. snapshots: otherwise their methods raise
     UnsupportedError, and list_snapshots() is empty. clones: create() takes a source. expansion: expand() is supported.
     modifiable: parameters that modify() can change. shares_limit: all pools of that kind on the machine share one
-    volume_limit(). refused: parameters of other kinds that this one can never support, with the reason. step, least:
+    volume_limit(). rejected: parameters of other kinds that this one can never support, with the reason. step, least:
     sizes are multiples of step and at least `least` bytes. whole_disks: a volume is a whole disk, which the back end
     chooses; "" means a disk with any file system, there is no default.
     """
@@ -232,7 +232,7 @@ class Features:
     expansion: bool = False
     modifiable: frozenset[str] = frozenset()
     shares_limit: bool = False
-    refused: Mapping[str, str] = field(default_factory=dict)
+    rejected: Mapping[str, str] = field(default_factory=dict)
     step: int = 4096
     least: int = 4096
     whole_disks: bool = False

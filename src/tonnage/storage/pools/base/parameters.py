@@ -44,7 +44,7 @@ class IoLimits:
 
 
 def erase_of(parameters: Mapping[str, str], offered: Iterable[str] = ERASURES) -> str:
-    """How content is erased when the volume is deleted: `none`, `discard`, `zero` or `shred`. Raises InvalidError."""
+    """How content is erased when the volume is deleted: `none`, `discard`, `zero` or `shred`. Raises: InvalidError."""
     method = parameters.get(ERASE, "none")
     if method not in (known := tuple(offered)):
         raise InvalidError(f"parameter erase: {method[:40]!r} is not offered here, want {' or '.join(known)}")
@@ -52,7 +52,7 @@ def erase_of(parameters: Mapping[str, str], offered: Iterable[str] = ERASURES) -
 
 
 def compression_of(parameters: Mapping[str, str]) -> str:
-    """How new content is compressed: `lzo`, `zlib` or `zstd`, "" for not at all. Raises InvalidError."""
+    """How new content is compressed: `lzo`, `zlib` or `zstd`, "" for not at all. Raises: InvalidError."""
     method = parameters.get(COMPRESSION, "none")
     if method not in COMPRESSIONS:
         raise InvalidError(f"parameter compression: {method[:40]!r}: want {' or '.join(COMPRESSIONS)}")
@@ -62,20 +62,20 @@ def compression_of(parameters: Mapping[str, str]) -> str:
 def io_limits_of(parameters: Mapping[str, str]) -> IoLimits:
     """The limits of `iops` (a number) and `bandwidth` (a quantity of bytes in a second, as 50Mi).
 
-    Raises InvalidError.
+    Raises: InvalidError.
     """
     return IoLimits(_amount(parameters, IOPS), _amount(parameters, BANDWIDTH))
 
 
 def reserve_of(parameters: Mapping[str, str]) -> int:
-    """Bytes of the pool that volumes of the class leave free. Raises InvalidError."""
+    """Bytes of the pool that volumes of the class leave free. Raises: InvalidError."""
     return _amount(parameters, RESERVE)
 
 
 def source_of(parameters: Mapping[str, str]) -> Path | None:
     """The directory on the node that a new volume is populated from (`dir:///data/models`), None for none.
 
-    Raises InvalidError. The driver's allow-list decides whether that directory may be used.
+    Raises: InvalidError. The driver's allow-list decides whether that directory may be used.
     """
     text = parameters.get(SOURCE, "")
     if not text:
@@ -86,16 +86,16 @@ def source_of(parameters: Mapping[str, str]) -> Path | None:
     return Path(os.path.normpath(path))
 
 
-def check_refused(pool: FeaturedPool, parameters: Iterable[str]) -> None:
-    """Reject parameters that a kind does not support, with the reason. Raises InvalidError."""
-    refused = pool.features.refused
-    if names := sorted(refused.keys() & set(parameters)):
+def check_rejected(pool: FeaturedPool, parameters: Iterable[str]) -> None:
+    """Reject parameters that a kind does not support, with the reason. Raises: InvalidError."""
+    rejected = pool.features.rejected
+    if names := sorted(rejected.keys() & set(parameters)):
         where = f"pool {pool.name!r} ({pool.features.kind})"
-        raise InvalidError(f"parameter {names[0]}: {where} cannot have it: {refused[names[0]]}")
+        raise InvalidError(f"parameter {names[0]}: {where} cannot have it: {rejected[names[0]]}")
 
 
 def check_shared(parameters: Mapping[str, str]) -> None:
-    """Check the values of the shared parameters. Raises InvalidError."""
+    """Check the values of the shared parameters. Raises: InvalidError."""
     if not parameters:
         return  # as most classes
     erase_of(parameters)
@@ -108,7 +108,7 @@ def check_shared(parameters: Mapping[str, str]) -> None:
 def changed(pool: FeaturedPool, volume: PoolVolume, parameters: Mapping[str, str]) -> dict[str, str]:
     """The volume's `mutable` parameters after Pool.modify(); an empty value restores the class's.
 
-    Raises InvalidError for a parameter that `pool` cannot change, and for a bad value.
+    Raises: InvalidError for a parameter that `pool` cannot change, and for a bad value.
     """
     check_modifiable(pool, parameters)
     merged = {**volume.mutable, **parameters}
@@ -116,8 +116,8 @@ def changed(pool: FeaturedPool, volume: PoolVolume, parameters: Mapping[str, str
 
 
 def check_modifiable(pool: FeaturedPool, parameters: Mapping[str, str]) -> None:
-    """Check parameters to change, or to set over those of the class. Raises InvalidError."""
-    check_refused(pool, parameters)
+    """Check parameters to change, or to set over those of the class. Raises: InvalidError."""
+    check_rejected(pool, parameters)
     if unknown := sorted(set(parameters) - pool.features.modifiable):
         there_is = (
             f"what can be changed is {', '.join(sorted(pool.features.modifiable))}"
@@ -244,7 +244,7 @@ _LONG = {"btrfs": {"--nodesize": "-n", "--features": "-O", "--csum": "--checksum
 
 @cache
 def read_mkfs_options(fstype: str, text: str) -> MkfsOptions:
-    """Parse the mkfs options of a text for a file system. Raises InvalidError, naming what is not allowed."""
+    """Parse the mkfs options of a text for a file system. Raises: InvalidError, naming what is not allowed."""
     if not text:
         return NO_MKFS_OPTIONS
     table = _TABLES[fstype]

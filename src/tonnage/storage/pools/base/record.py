@@ -158,7 +158,7 @@ def seconds_of(owner: Mapping[str, str], key: str) -> float:
 
 
 def check(record: VolumeRecord) -> None:
-    """Check the values of a record. Raises ValueError."""
+    """Check the values of a record. Raises: ValueError."""
     try:
         check_name(record.name)
         parameters = record.volume().effective  # raises ValueError for an unknown state
@@ -214,14 +214,14 @@ class Records:
         return UnavailableError(f"{self.where} is not open{self.problem and ': '}{self.problem}")
 
     def check_damaged(self, name: str) -> None:
-        """Raises HostError when a damaged record has that name."""
+        """Raises: HostError when a damaged record has that name."""
         if (fault := self.damaged.get(self._key(name))) is not None:
             raise HostError(
                 f"the record of volume {name} in {self.where} is damaged ({fault}), nothing was touched: {self.remedy}"
             )
 
     def get(self, name: str) -> VolumeRecord:
-        """A record. Raises NotFoundError, HostError for a damaged one."""
+        """A record. Raises: NotFoundError, HostError for a damaged one."""
         self.check_damaged(name)
         try:
             return self.volumes[name]
@@ -233,7 +233,7 @@ class Records:
         return [record for _, record in sorted(self.volumes.items())]
 
     def reserve(self, name: str, size: int) -> None:
-        """Count bytes of a volume or snapshot as reserved; negative releases them. Raises ExhaustedError."""
+        """Count bytes of a volume or snapshot as reserved; negative releases them. Raises: ExhaustedError."""
         with self.lock:
             if size > 0 and self.most and self.used + size > self.most:
                 raise ExhaustedError(f"{size} bytes for {name} do not fit any more into {self.where}")
@@ -311,7 +311,7 @@ def seal(value: msgspec.Struct) -> bytes:
 def unseal(text: bytes, kind: type[T]) -> T:
     """Decode a text whose `version` names its format.
 
-    Raises ValueError with the damage found.
+    Raises: ValueError with the damage found.
     """
     body = _body(text)
     try:
@@ -331,7 +331,7 @@ def unseal(text: bytes, kind: type[T]) -> T:
 def _body(text: bytes) -> bytes | None:
     """Return the bytes that the checksum covers, None where there is no checksum.
 
-    Raises ValueError when it does not match.
+    Raises: ValueError when it does not match.
     """
     end = len(text) - len(_AFTER)
     start = end - _DIGITS

@@ -100,8 +100,8 @@ def left(capacity: Capacity, reserve: Reserve, *, step: int = 1) -> Capacity:
 def check_more(pool: str, volume: PoolVolume, size: int, capacity: Capacity, reserve: Reserve = NO_RESERVE) -> None:
     """Check that a volume can grow to `size` bytes.
 
-    pool: its name. capacity: what left() returns with that reserve. Raises OutOfRangeError when a volume can never have
-    `size` bytes, DoesNotFitError when the free bytes do not suffice.
+    pool: its name. capacity: what left() returns with that reserve. Raises: OutOfRangeError when a volume can never
+    have `size` bytes, DoesNotFitError when the free bytes do not suffice.
     """
     if size > capacity.total:
         raise OutOfRangeError(
@@ -118,7 +118,7 @@ def check_more(pool: str, volume: PoolVolume, size: int, capacity: Capacity, res
 def check_fits(pool: str, name: str, size: int, capacity: Capacity, reserve: Reserve = NO_RESERVE) -> None:
     """Check that a new volume fits.
 
-    pool: its name. capacity: what left() returns with that reserve. Raises OutOfRangeError when the empty pool would
+    pool: its name. capacity: what left() returns with that reserve. Raises: OutOfRangeError when the empty pool would
     be too small, DoesNotFitError when the free bytes do not suffice.
     """
     if size > capacity.total:
@@ -190,7 +190,7 @@ class SharedDisk:
         """Reserve bytes for a file that may grow to `length`; for a known file only the difference.
 
         ratio: overcommit factor for free bytes, inf for unlimited. keep: what stays free. allocated: returns the bytes
-        that it has now; by default path is a file. Raises ExhaustedError.
+        that it has now; by default path is a file. Raises: ExhaustedError.
         """
         with self._lock:
             more = length - self._length(path)
@@ -201,7 +201,7 @@ class SharedDisk:
     def check(self, path: Path, length: int, *, now: int, ratio: float, keep: Keep = NO_KEEP) -> None:
         """Check that reserve() will succeed once all trash is evicted, and `now` bytes can be allocated then.
 
-        Raises DoesNotFitError.
+        Raises: DoesNotFitError.
         """
         with self._lock:
             if not self._trash:
@@ -263,7 +263,7 @@ class SharedDisk:
     ) -> None:
         """Reserve bytes for a discounted file, which has some.
 
-        Raises ExhaustedError while other trash has the rest, DoesNotFitError when no trash has it.
+        Raises: ExhaustedError while other trash has the rest, DoesNotFitError when no trash has it.
         """
         with self._lock:
             has = (allocated or _allocated)(path)
@@ -371,7 +371,7 @@ class Disks:
         self._disks: dict[int, SharedDisk] = {}
 
     def of(self, path: Path) -> SharedDisk:
-        """The disk under path. Raises OSError."""
+        """The disk under path. Raises: OSError."""
         number = os.stat(path).st_dev
         with self._lock:
             disk = self._disks.setdefault(number, SharedDisk(path))

@@ -94,7 +94,7 @@ class _Job(Generic[R]):
         await self._waiting
 
     def outcome(self) -> R:
-        """Return the result of the work. Raises what it raised."""
+        """Return the result of the work. Raises: what it raised."""
         if self._failure is None:
             return self._result[0]
         try:
@@ -119,7 +119,7 @@ class SharedCommit:
         self._done = 0
 
     async def after(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run blocking work in a thread and return when it is committed. Raises what work and commit raise."""
+        """Run blocking work in a thread and return when it is committed. Raises: what work and commit raise."""
         self._callers += 1
         try:
             result, ticket = await self._threads.run(self._work, partial(work, *args, **kwargs))
@@ -136,7 +136,7 @@ class SharedCommit:
         return result, ticket  # others are at it too: they share
 
     async def wait(self) -> None:
-        """Return when everything done before this call is committed. Raises what commit raises."""
+        """Return when everything done before this call is committed. Raises: what commit raises."""
         await self._until(self._begun + 1)
 
     async def _until(self, ticket: int) -> None:

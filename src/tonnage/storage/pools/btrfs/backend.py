@@ -36,7 +36,7 @@ from tonnage.storage.pools.base.reservation import Disks
 from tonnage.storage.pools.btrfs import together
 from tonnage.storage.pools.btrfs.image_file import BtrfsImage
 from tonnage.storage.pools.directory.backend import DirectoryBackend, PoolFolder
-from tonnage.storage.pools.directory.bind_mounts import LEAST, REFUSED, BindMounts, check_no_erasure, limit_for, seed
+from tonnage.storage.pools.directory.bind_mounts import LEAST, REJECTED, BindMounts, check_no_erasure, limit_for, seed
 from tonnage.storage.pools.directory.content import VolumeContent
 from tonnage.storage.pools.directory.directory import disk_errors
 
@@ -52,7 +52,7 @@ FEATURES = Features(
     snapshots=True,
     clones=True,
     expansion=True,
-    refused=REFUSED,
+    rejected=REJECTED,
     least=LEAST,
 )
 
@@ -169,7 +169,7 @@ class Subvolumes(VolumeContent):
             return btrfs.subvolume_id(fd)
 
     def commit(self) -> None:
-        """Make everything durable, and remove the qgroups of deleted subvolumes. Raises HostError."""
+        """Make everything durable, and remove the qgroups of deleted subvolumes. Raises: HostError."""
         with host_errors(f"cannot commit {self._folder.path}"):
             btrfs.commit(self.at)
             self._remove_groups()
@@ -211,7 +211,7 @@ class Subvolumes(VolumeContent):
             return 0
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        """Create a subvolume as a copy of another; return its record. Raises ExhaustedError, HostError."""
+        """Create a subvolume as a copy of another; return its record. Raises: ExhaustedError, HostError."""
         source = (
             self._folder.snapshots.content(origin.name) if record.from_snapshot else self._folder.content(origin.name)
         )

@@ -43,7 +43,7 @@ class BtrfsImage:
     def open(self) -> None:
         """Lock the directory, make the image if it is missing, mount it.
 
-        Raises UnavailableError, ExhaustedError, HostError.
+        Raises: UnavailableError, ExhaustedError, HostError.
         """
         self._directory.open()
         try:

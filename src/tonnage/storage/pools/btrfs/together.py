@@ -40,7 +40,7 @@ def snapshot(
     """Make read-only snapshots of subvolumes at one moment, or none; they are durable after the next commit.
 
     folder: where it works, on the same btrfs. copies: path of each subvolume and of its snapshot, which does not exist.
-    late: when to give up. remove: deletes a subvolume, if it is there. Raises HostError.
+    late: when to give up. remove: deletes a subvolume, if it is there. Raises: HostError.
     """
     clean(folder, remove)
     with host_errors(f"cannot make snapshots of several subvolumes in {folder}"):
@@ -122,7 +122,7 @@ def _transaction(at: int) -> int:
 
 
 def clean(folder: Path, remove: Callable[[Path], None]) -> None:
-    """Remove what a killed process left in folder. remove: deletes a subvolume. Raises HostError."""
+    """Remove what a killed process left in folder. remove: deletes a subvolume. Raises: HostError."""
     with host_errors(f"cannot clean {folder}"), suppress(FileNotFoundError):
         for entry in os.listdir(folder):
             if entry.startswith(_FOLDER):

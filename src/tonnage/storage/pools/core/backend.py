@@ -41,7 +41,7 @@ from tonnage.storage.pools.base.contract import (
     check_name,
     unsupported,
 )
-from tonnage.storage.pools.base.parameters import MKFS_OPTIONS, SOURCE, check_refused, check_shared, reserve_of
+from tonnage.storage.pools.base.parameters import MKFS_OPTIONS, SOURCE, check_rejected, check_shared, reserve_of
 from tonnage.storage.pools.base.record import Records, VolumeRecord
 from tonnage.storage.pools.base.reservation import HUGE, LARGEST, SharedDisk
 from tonnage.storage.pools.core.wipe import EraseRecords
@@ -61,7 +61,7 @@ class RequestedVolume:
 
 
 def fstype_of(pool: FeaturedPool, fstype: str, *, block: bool) -> str:
-    """The requested file system, "" for raw block, or for any where that is a choice. Raises UnsupportedError."""
+    """The requested file system, "" for raw block, or for any where that is a choice. Raises: UnsupportedError."""
     if block:
         if not pool.features.blocks:
             raise UnsupportedError(
@@ -82,14 +82,14 @@ def fstype_of(pool: FeaturedPool, fstype: str, *, block: bool) -> str:
 def check_request(pool: FeaturedPool, request: VolumeRequest) -> str:
     """Check a request; return its file system, "" for raw block.
 
-    Raises InvalidError, UnsupportedError, OutOfRangeError.
+    Raises: InvalidError, UnsupportedError, OutOfRangeError.
     """
     check_name(request.name)
     if not 1 <= request.size <= LARGEST or not 0 <= request.limit <= LARGEST:
         raise InvalidError(
             f"volume {request.name}: size {request.size}, limit {request.limit}: want 1 to {LARGEST} bytes"
         )
-    check_refused(pool, request.parameters)
+    check_rejected(pool, request.parameters)
     fstype = fstype_of(pool, request.fstype, block=request.block)
     if request.source and not pool.features.clones:
         raise unsupported(pool, f"volumes made from a {request.source}")
@@ -104,7 +104,7 @@ def check_request(pool: FeaturedPool, request: VolumeRequest) -> str:
 def rounded_size(request: VolumeRequest, fstype: str, least: int, step: int) -> int:
     """The size of a request, rounded up to `least` and to a multiple of `step`, both in bytes.
 
-    Raises OutOfRangeError when that passes the request's limit.
+    Raises: OutOfRangeError when that passes the request's limit.
     """
     size = -(-max(request.size, least) // step) * step
     if request.limit and size > request.limit:
@@ -120,7 +120,7 @@ def check_content(
 ) -> None:
     """Check the file system and content that a class asks for. origin: what to copy.
 
-    Raises InvalidError for what a raw block volume cannot have, or a copy, whose file system exists already.
+    Raises: InvalidError for what a raw block volume cannot have, or a copy, whose file system exists already.
     """
     options = parameters.get(MKFS_OPTIONS, "")
     if block:
@@ -145,13 +145,13 @@ class Mounts(ABC):
 
     @abstractmethod
     def check_unused(self, name: str) -> None:
-        """Raises PreconditionError while a volume is mounted or attached, InUseError if briefly."""
+        """Raises: PreconditionError while a volume is mounted or attached, InUseError if briefly."""
 
     @abstractmethod
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
         """Stage a volume at the directory path: format it once and mount it; attach raw block. Idempotent.
 
-        A formatted volume that does not mount is an error, never a reason to format. Raises AlreadyExistsError.
+        A formatted volume that does not mount is an error, never a reason to format. Raises: AlreadyExistsError.
         """
 
     def writes_record(self, record: VolumeRecord) -> bool:
@@ -166,7 +166,7 @@ class Mounts(ABC):
     def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
         """Publish a staged volume at target: a directory, or for raw block a device node. Idempotent.
 
-        Raises PreconditionError when it is not staged, AlreadyExistsError when target shows something else or differs
+        Raises: PreconditionError when it is not staged, AlreadyExistsError when target shows something else or differs
         in readonly.
         """
 
@@ -176,19 +176,19 @@ class Mounts(ABC):
 
     @abstractmethod
     def stats(self, record: VolumeRecord, path: Path) -> Stats:
-        """Usage of the volume as mounted at path. Raises NotFoundError when it is not there."""
+        """Usage of the volume as mounted at path. Raises: NotFoundError when it is not there."""
 
     def places(self, records: Sequence[VolumeRecord]) -> Mapping[str, Path]:
         """Where volumes are mounted on this node, one path each, for fault_at(); unused and raw block ones are missing.
 
-        Reads the table of mounts once, however many there are. Raises HostError.
+        Reads the table of mounts once, however many there are. Raises: HostError.
         """
         return {}
 
     def revive(self, record: VolumeRecord, staging: Path) -> None:
         """Stage a volume again whose file system has shut down since: mounting repairs it.
 
-        A kubelet does not stage a volume again for its next pod while it has not unstaged it. Raises PreconditionError
+        A kubelet does not stage a volume again for its next pod while it has not unstaged it. Raises: PreconditionError
         while another pod has it, HostError.
         """
         if not record.block and (options := shutdown.options_of(staging)) is not None:
@@ -197,7 +197,7 @@ class Mounts(ABC):
     def grow(self, record: VolumeRecord, path: Path) -> VolumeRecord:
         """Grow the file system at path (or the raw block device) to the expanded size; return its record. Idempotent.
 
-        Raises NotFoundError, PreconditionError when it cannot grow while mounted.
+        Raises: NotFoundError, PreconditionError when it cannot grow while mounted.
         """
         self.stats(record, path)  # raises NotFoundError
         if not record.block:
@@ -207,13 +207,13 @@ class Mounts(ABC):
     def grow_used(self, record: VolumeRecord) -> VolumeRecord:
         """Grow a volume where it is mounted or attached, to the expanded size; return its record. Idempotent.
 
-        By default an expansion is effective at once. Raises NotFoundError when it is not in use, PreconditionError when
-        it cannot grow while mounted, HostError.
+        By default an expansion is effective at once. Raises: NotFoundError when it is not in use, PreconditionError
+        when it cannot grow while mounted, HostError.
         """
         return record
 
     def device(self, record: VolumeRecord) -> tuple[int, int] | None:
-        """Major and minor number of the volume's own block device, None while it has none. Raises UnsupportedError."""
+        """Major and minor number of the volume's own block device, None while it has none. Raises: UnsupportedError."""
         raise UnsupportedError(f"volume {record.name}: its pool does not offer block devices of its volumes")
 
     def fault_at(self, record: VolumeRecord, path: Path) -> str:
@@ -241,7 +241,7 @@ class Backend(ABC):
     """Whether changes are durable only after commit(), which concurrent calls share."""
 
     def open(self) -> None:
-        """Open the pool; a failure closes it again. Raises UnavailableError, InvalidError."""
+        """Open the pool; a failure closes it again. Raises: UnavailableError, InvalidError."""
         try:
             with host_errors(self.records.where, error=UnavailableError):
                 self.load()
@@ -253,11 +253,11 @@ class Backend(ABC):
     def load(self) -> None:
         """Lock the pool and read the records; finish or undo what a kill interrupted.
 
-        Raises UnavailableError, InvalidError, OSError.
+        Raises: UnavailableError, InvalidError, OSError.
         """
 
     def probe(self) -> None:  # noqa: B027 - kinds without it are known to be out of order by their calls only
-        """Write something and remove it, as a test of the disk. Raises HostError, UnavailableError."""
+        """Write something and remove it, as a test of the disk. Raises: HostError, UnavailableError."""
 
     def devices(self) -> Sequence[Path]:
         """The disks for which a call may wait and that probe() does not reach, as block devices. No I/O."""
@@ -311,11 +311,11 @@ class Backend(ABC):
         return False
 
     def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
-        """Check the values of a class's parameters. Raises InvalidError, UnsupportedError."""
+        """Check the values of a class's parameters. Raises: InvalidError, UnsupportedError."""
         check_shared(parameters)
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
-        """Check a request and round its size. Raises InvalidError, UnsupportedError, OutOfRangeError."""
+        """Check a request and round its size. Raises: InvalidError, UnsupportedError, OutOfRangeError."""
         fstype = check_request(self, request)
         least, step = self.grain(fstype, request.parameters)
         return RequestedVolume(rounded_size(request, fstype, least, step), fstype)
@@ -333,35 +333,35 @@ class Backend(ABC):
     ) -> None:
         """Check what create() will need, as if all trash were evicted, which then makes way.
 
-        Raises as create(), DoesNotFitError.
+        Raises: as create(), DoesNotFitError.
         """
 
     def check_expand(self, record: VolumeRecord, size: int) -> None:  # noqa: B027 - as check_create
-        """Check what expand() will need, as check_create(). Raises as expand(), OutOfRangeError, DoesNotFitError."""
+        """Check what expand() will need, as check_create(). Raises: as expand(), OutOfRangeError, DoesNotFitError."""
 
     def check_snapshots(self, origins: Sequence[VolumeRecord]) -> None:  # noqa: B027 - as check_create
         """Check what new snapshots of these volumes will need together, as check_create().
 
-        Raises as snapshot(), DoesNotFitError.
+        Raises: as snapshot(), DoesNotFitError.
         """
 
     @abstractmethod
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         """Create a volume that does not exist yet.
 
-        origin: what to copy. Raises ExhaustedError, OutOfRangeError, PreconditionError.
+        origin: what to copy. Raises: ExhaustedError, OutOfRangeError, PreconditionError.
         """
 
     @abstractmethod
     def delete(self, name: str) -> None:
         """Delete a volume; an unknown one is success.
 
-        Raises PreconditionError while it is in use, InUseError if briefly.
+        Raises: PreconditionError while it is in use, InUseError if briefly.
         """
 
     @abstractmethod
     def write(self, record: VolumeRecord) -> None:
-        """Write a volume's record, which commits the change. Raises ExhaustedError."""
+        """Write a volume's record, which commits the change. Raises: ExhaustedError."""
 
     @property
     def disk(self) -> SharedDisk | None:
@@ -395,7 +395,7 @@ class Backend(ABC):
         """Count the bytes of a volume as free, which is trash now."""
 
     def restore(self, record: VolumeRecord) -> None:
-        """Count the bytes of a volume that is no longer trash. Raises ExhaustedError while other trash has them."""
+        """Count the bytes of a volume that is no longer trash. Raises: ExhaustedError while other trash has them."""
         self.recount(record)
 
     def recount(self, record: VolumeRecord) -> None:  # noqa: B027 - only of kinds that do not count by the records
@@ -417,11 +417,11 @@ class Backend(ABC):
         return 0
 
     def rebound(self, bounds: PoolLimits) -> None:
-        """Set new limits. Volumes stay, also those above the limits. Idempotent. Raises UnsupportedError."""
+        """Set new limits. Volumes stay, also those above the limits. Idempotent. Raises: UnsupportedError."""
         self.records.most = bounds.size
 
     def expand(self, name: str, size: int) -> VolumeRecord:
-        """Expand a volume to `size` bytes, more than it has; durable. Raises ExhaustedError, PreconditionError."""
+        """Expand a volume to `size` bytes, more than it has; durable. Raises: ExhaustedError, PreconditionError."""
         raise unsupported(self, "larger volumes")
 
     def snapshot_capacity(self, origin: VolumeRecord) -> tuple[int, Capacity]:
@@ -431,14 +431,14 @@ class Backend(ABC):
     def snapshot(self, wanted: SnapshotRequest, *, is_frozen: bool = False) -> VolumeRecord:
         """Create a snapshot that does not exist yet. is_frozen: the caller holds the volume's freeze().
 
-        Raises NotFoundError, ExhaustedError, PreconditionError.
+        Raises: NotFoundError, ExhaustedError, PreconditionError.
         """
         raise unsupported(self, "snapshots")
 
     def shows_use(self, record: VolumeRecord) -> bool:
         """Whether the content of a volume that was made empty shows that a pod had it, whatever the record says.
 
-        A record that is a file of its own may be restored from before the volume was used. Raises HostError.
+        A record that is a file of its own may be restored from before the volume was used. Raises: HostError.
         """
         return False
 
@@ -451,18 +451,18 @@ class Backend(ABC):
         return 0
 
     def freeze(self, record: VolumeRecord) -> Freeze:
-        """A freeze of the mounted file system of a volume that is FROZEN, not begun. Raises PreconditionError."""
+        """A freeze of the mounted file system of a volume that is FROZEN, not begun. Raises: PreconditionError."""
         raise unsupported(self, "freezing")
 
     def snapshot_together(self, wanted: Sequence[SnapshotRequest], late: Callable[[], bool]) -> None:
         """Create snapshots of volumes that are TOGETHER at one moment, or none. late: when to give up.
 
-        Raises as snapshot(), HostError when it gave up.
+        Raises: as snapshot(), HostError when it gave up.
         """
         raise unsupported(self, "snapshots of several volumes")
 
     def own_snapshot(self, name: str, owner: Mapping[str, str]) -> None:
-        """Replace the owner record of a snapshot. Raises NotFoundError, ExhaustedError, HostError."""
+        """Replace the owner record of a snapshot. Raises: NotFoundError, ExhaustedError, HostError."""
         raise unsupported(self, "snapshots")
 
     def delete_snapshot(self, name: str) -> None:
@@ -470,7 +470,7 @@ class Backend(ABC):
         raise unsupported(self, "snapshots")
 
     def find_snapshot(self, name: str) -> VolumeRecord | None:
-        """A snapshot's record, None for none. Raises HostError for a damaged one."""
+        """A snapshot's record, None for none. Raises: HostError for a damaged one."""
         return None
 
     def all_snapshots(self) -> Sequence[VolumeRecord]:
@@ -488,12 +488,12 @@ class Backend(ABC):
     # What all kinds share
 
     def check_open(self) -> None:
-        """Raises UnavailableError unless the back end is open."""
+        """Raises: UnavailableError unless the back end is open."""
         if not self.is_open:
             raise self.records.closed()
 
     def record(self, name: str) -> VolumeRecord:
-        """A volume's record. Raises NotFoundError, also for trash, UnavailableError, HostError for a damaged one."""
+        """A volume's record. Raises: NotFoundError, also for trash, UnavailableError, HostError for a damaged one."""
         self.check_open()
         found = self.records.get(name)
         if found.is_trash:
@@ -501,7 +501,7 @@ class Backend(ABC):
         return found
 
     def snapshot_record(self, name: str) -> VolumeRecord:
-        """A snapshot's record. Raises NotFoundError, HostError for a damaged one."""
+        """A snapshot's record. Raises: NotFoundError, HostError for a damaged one."""
         if (found := self.find_snapshot(name)) is None:
             raise NotFoundError(f"pool {self.name!r} has no snapshot {name[:128]!r}")
         return found
@@ -518,16 +518,16 @@ class Backend(ABC):
         return reservation.left(self.capacity(fstype, parameters, block=block), reserve, step=self.features.step)
 
     def check_evicted(self, size: int, capacity: Capacity, reserve: reservation.Reserve) -> None:
-        """Raises ExhaustedError while trash has bytes that a new volume needs."""
+        """Raises: ExhaustedError while trash has bytes that a new volume needs."""
         if capacity.trash and size > capacity.free + reserve.now - capacity.trash:
             raise ExhaustedError(f"pool {self.name!r}: trash has the bytes")
 
     def origin(self, source: VolumeOrigin) -> VolumeRecord:
-        """The source of a new volume. Raises NotFoundError."""
+        """The source of a new volume. Raises: NotFoundError."""
         return self.snapshot_record(source.snapshot) if source.snapshot else self.record(source.volume)
 
     def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
-        """Record a volume's changed parameters; durable. Raises NotFoundError, ExhaustedError, UnsupportedError."""
+        """Record a volume's changed parameters; durable. Raises: NotFoundError, ExhaustedError, UnsupportedError."""
         record = replace(self.record(name), mutable=dict(mutable))
         self.write(record)
         return record

@@ -32,7 +32,7 @@ class Deletion:
         self._eraser: Eraser | None = None
 
     async def delete(self, name: str) -> None:
-        """Delete a volume or trash, whose lock the caller holds; an unknown one is success. Raises as Pool.delete."""
+        """Delete a volume or trash, whose lock the caller holds; an unknown one is success. Raises: as Pool.delete."""
         gone = list[VolumeRecord]()
         try:
             await self._work.run_and_commit(self._delete, name, gone)

@@ -29,18 +29,18 @@ class Devices(Protocol):
     """The devices of a pool's volumes."""
 
     def is_used(self, name: str) -> bool:
-        """Whether the device of a volume is open or published. Raises HostError."""
+        """Whether the device of a volume is open or published. Raises: HostError."""
 
     def bring_up(self, record: VolumeRecord) -> str:
-        """Activate the device of a volume and return it. Idempotent. Raises HostError."""
+        """Activate the device of a volume and return it. Idempotent. Raises: HostError."""
 
     def device_of(self, record: VolumeRecord) -> str | None:
-        """The device of a volume, None while it is not active. Raises HostError."""
+        """The device of a volume, None while it is not active. Raises: HostError."""
 
     def make_content(self, record: VolumeRecord, device: str) -> None:
         """Make the content of a volume in state new, durable. Idempotent.
 
-        Raises PreconditionError when foreign content is on it, BusyError, HostError.
+        Raises: PreconditionError when foreign content is on it, BusyError, HostError.
         """
 
     def mount_options(self, record: VolumeRecord, options: Sequence[str]) -> Sequence[str]:
@@ -62,7 +62,10 @@ class DeviceMounts(Mounts):
             raise PreconditionError(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
 
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
-        """Format a volume once and mount it at path; attach raw block. Raises AlreadyExistsError, PreconditionError."""
+        """Format a volume once and mount it at path; attach raw block.
+
+        Raises: AlreadyExistsError, PreconditionError.
+        """
         device = self._devices.bring_up(record)
         is_there = mount.is_mount(path)
         if is_there and (record.block or not block_device.is_mounted(device, path)):
@@ -88,7 +91,7 @@ class DeviceMounts(Mounts):
     def grow_used(self, record: VolumeRecord) -> VolumeRecord:
         """Grow the file system of a mounted volume; return its record.
 
-        Raises NotFoundError, PreconditionError, HostError.
+        Raises: NotFoundError, PreconditionError, HostError.
         """
         if record.pending and not record.block:
             online.grow(record, block_device.roots(self._devices.bring_up(record), record))
@@ -122,7 +125,7 @@ class DeviceMounts(Mounts):
         return block_device.number_of(self._devices.device_of(record))
 
     def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Publish a staged volume. Raises PreconditionError, AlreadyExistsError, UnsupportedError."""
+        """Publish a staged volume. Raises: PreconditionError, AlreadyExistsError, UnsupportedError."""
         name = record.name
         source = staging / NODE if record.block else staging
         if not mount.is_mount(source):
@@ -143,7 +146,7 @@ class DeviceMounts(Mounts):
             mounts.publish(source, target, block=record.block, readonly=readonly)
 
     def stats(self, record: VolumeRecord, path: Path) -> Stats:
-        """Usage of a volume at path. Raises NotFoundError."""
+        """Usage of a volume at path. Raises: NotFoundError."""
         if not self._is_at(record, path):
             raise NotFoundError(f"volume {record.name} is not at {path}")
         if record.block:

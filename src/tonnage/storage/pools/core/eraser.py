@@ -129,7 +129,7 @@ class Eraser:
                 await self._woken.wait()
 
     async def _erase(self, job: EraseJob) -> None:
-        """Erase one job to its end. Raises HostError, UnavailableError."""
+        """Erase one job to its end. Raises: HostError, UnavailableError."""
         path = None if job.is_done else await self._threads.run(self._records.path, job)
         if path is not None:
             wiper = Wiper(job, path, random=self._random)

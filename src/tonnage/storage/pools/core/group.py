@@ -49,7 +49,7 @@ class MemberRequest:
 
     @property
     def record(self) -> VolumeRecord:
-        """The volume's record. Raises NotFoundError."""
+        """The volume's record. Raises: NotFoundError."""
         return self.pool.backend.record(self.wanted.volume)
 
 
@@ -61,7 +61,7 @@ async def take(
     completed: what the owner record of the first gets when all were taken in time. Without it the snapshots are no
     group: a kill may leave some, or some that were taken too late.
 
-    Raises as PoolSnapshots.create, AlreadyExistsError when one of them exists, PreconditionError for volumes that
+    Raises: as PoolSnapshots.create, AlreadyExistsError when one of them exists, PreconditionError for volumes that
     cannot be held still together, HostError when they had to be frozen for longer than `seconds`.
     """
     for member in members:
@@ -183,7 +183,7 @@ def _take_still(by_kind: dict[Stillness, list[MemberRequest]], moment: Moment) -
 
 
 def _check_together(by_kind: dict[Stillness, list[MemberRequest]]) -> None:
-    """Raises PreconditionError when two of them are still only at the moment of their own snapshots."""
+    """Raises: PreconditionError when two of them are still only at the moment of their own snapshots."""
     first_of_pool = {member.pool.name: member for member in reversed(by_kind[Stillness.TOGETHER])}
     whys = {member.id: _why(member.record) for member in by_kind[Stillness.ALONE]}
     whys |= {member.id: "is a subvolume, which cannot be frozen" for member in first_of_pool.values()}
@@ -197,7 +197,7 @@ def _check_together(by_kind: dict[Stillness, list[MemberRequest]]) -> None:
 
 
 def _check_copied(members: Sequence[MemberRequest]) -> None:
-    """Raises PreconditionError when writers would wait until more than MOST_COPIED is copied."""
+    """Raises: PreconditionError when writers would wait until more than MOST_COPIED is copied."""
     copied = {member.id: member.pool.backend.copied_bytes(member.record) for member in members}
     if sum(copied.values()) > MOST_COPIED:
         listed = ", ".join(f"{name} {from_bytes(count)}" for name, count in sorted(copied.items()) if count)

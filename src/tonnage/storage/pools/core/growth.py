@@ -29,8 +29,8 @@ class PoolGrowth:
 
         The file system of a volume in use grows too. Where it cannot grow while mounted, the volume is `pending` and
         unfinished() says why. A volume that is not in use grows when it is staged. A volume that is large enough is
-        returned unchanged. limit: maximum bytes, 0 for none. Raises NotFoundError, ExhaustedError, OutOfRangeError (can
-        never fit, or the volume is larger than limit: no volume ever shrinks), InvalidError, UnsupportedError.
+        returned unchanged. limit: maximum bytes, 0 for none. Raises: NotFoundError, ExhaustedError, OutOfRangeError
+        (can never fit, or the volume is larger than limit: no volume ever shrinks), InvalidError, UnsupportedError.
         """
         async with self.work.locks.hold(name):
             self._backend.check_open()
@@ -73,7 +73,7 @@ class PoolGrowth:
     async def grow(self, name: str, path: Path) -> PoolVolume:
         """Grow the file system at path (or the raw block device) to the expanded size, the node's part.
 
-        Raises NotFoundError when the volume or path is not there, PreconditionError when it cannot grow while mounted
+        Raises: NotFoundError when the volume or path is not there, PreconditionError when it cannot grow while mounted
         (the next stage() grows it), UnsupportedError.
         """
         if not self._backend.features.expansion:
@@ -87,7 +87,7 @@ class PoolGrowth:
 def expanded_size(pool: FeaturedPool, volume: PoolVolume, size: int, limit: int, *, step: int = 1) -> int:
     """The size of a volume after expand(), its present size when that is large enough.
 
-    Raises InvalidError, UnsupportedError, and OutOfRangeError when it is or would be larger than limit: no volume
+    Raises: InvalidError, UnsupportedError, and OutOfRangeError when it is or would be larger than limit: no volume
     shrinks.
     """
     if not pool.features.expansion:

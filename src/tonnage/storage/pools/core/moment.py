@@ -32,7 +32,7 @@ class Moment:
         self._timer.start()
 
     def freeze(self, freeze: Freeze) -> None:
-        """Begin a freeze, which end() ends. Raises PreconditionError, HostError, also when it is late."""
+        """Begin a freeze, which end() ends. Raises: PreconditionError, HostError, also when it is late."""
         self.reach(freeze.volume)
         freeze.begin()
         with self._lock:
@@ -43,7 +43,7 @@ class Moment:
         self.reach(freeze.volume)
 
     def reach(self, volume: str) -> None:
-        """Go on to a volume, which is named when it takes too long. Raises HostError when it is late."""
+        """Go on to a volume, which is named when it takes too long. Raises: HostError when it is late."""
         if self.is_late:
             raise HostError(
                 f"volume {self._volume}: the group's file systems were frozen for {self._seconds:g} s and no snapshot"
@@ -61,7 +61,7 @@ class Moment:
         log.warning("thawed: the snapshots took too long volume=%s seconds=%g", self._volume, self._seconds)
 
     def end(self) -> None:
-        """Thaw in reverse order. Idempotent. Raises HostError of the first that cannot be thawed; all are tried."""
+        """Thaw in reverse order. Idempotent. Raises: HostError of the first that cannot be thawed; all are tried."""
         self._timer.cancel()
         self._thaw()
 

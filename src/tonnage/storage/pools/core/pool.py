@@ -120,8 +120,8 @@ class Pool:
     def rebound(self, bounds: PoolLimits, *, erase_rate: int | None = None) -> None:
         """Set new limits. Volumes stay, also those above the limits.
 
-        erase_rate: bytes per second, 0 for unlimited, None for the default. Raises UnsupportedError for limits that can
-        only be set at the start.
+        erase_rate: bytes per second, 0 for unlimited, None for the default. Raises: UnsupportedError for limits that
+        can only be set at the start.
         """
         self.backend.rebound(bounds)
         self._deletion.change_rate(erase_rate)
@@ -130,10 +130,10 @@ class Pool:
         """Create a volume; it is durable when this returns.
 
         A size below the least is rounded up to it, unless that passes the limit. An existing volume of that name that
-        fits the request is returned. Raises ExhaustedError (not enough capacity now), OutOfRangeError (can never fit,
+        fits the request is returned. Raises: ExhaustedError (not enough capacity now), OutOfRangeError (can never fit,
         or size > limit), AlreadyExistsError (the name is taken by a volume that does not fit the request),
         InvalidError, UnsupportedError. With a source: NotFound when there is none, OutOfRange when the size is below
-        the source's, Precondition when it cannot be copied while in use. Raises ExhaustedError as well while the pool
+        the source's, Precondition when it cannot be copied while in use. Raises: ExhaustedError as well while the pool
         cannot write.
         """
         return await self.volumes.create(request)
@@ -141,7 +141,7 @@ class Pool:
     async def delete(self, name: str, *, wait: bool = True) -> None:
         """Delete a volume and its record; an unknown one is success.
 
-        wait: wait a moment for a volume whose use may be ending (InUse). Raises PreconditionError while it is in use.
+        wait: wait a moment for a volume whose use may be ending (InUse). Raises: PreconditionError while it is in use.
         """
         await self.volumes.delete(name, wait=wait)
 
@@ -149,24 +149,24 @@ class Pool:
         """Delete a volume that no pod ever had, by its record and content; an unknown one is success.
 
         copies: also one that was made with content. ask: delete nothing, only say why not. Returns why it stays, "" for
-        a volume that is gone, or would be. Raises PreconditionError while it is in use.
+        a volume that is gone, or would be. Raises: PreconditionError while it is in use.
         """
         return await self.volumes.delete_unused(name, copies=copies, ask=ask)
 
     async def modify(self, name: str, parameters: Mapping[str, str]) -> PoolVolume:
         """Change parameters of a volume; durable when this returns. An empty value restores the class's.
 
-        The caller applies the change to a volume in use (I/O limits of its pods). Raises NotFoundError, InvalidError
+        The caller applies the change to a volume in use (I/O limits of its pods). Raises: NotFoundError, InvalidError
         for a parameter that is not in `modifiable` or has a bad value.
         """
         return await self.volumes.modify(name, parameters)
 
     async def annotate(self, name: str, owner: Mapping[str, str]) -> PoolVolume:
-        """Set keys of a volume's owner record; durable when this returns. Raises NotFoundError."""
+        """Set keys of a volume's owner record; durable when this returns. Raises: NotFoundError."""
         return await self.volumes.annotate(name, owner)
 
     async def get(self, name: str) -> PoolVolume:
-        """Read one record. Raises NotFoundError."""
+        """Read one record. Raises: NotFoundError."""
         return self.backend.volume(self.backend.record(name))
 
     async def list(self) -> Sequence[PoolVolume]:
@@ -209,7 +209,7 @@ class Pool:
     ) -> Capacity:
         """Capacity for volumes of a class.
 
-        inline: for inline volumes, which may use the inline capacity. Raises InvalidError, UnsupportedError for
+        inline: for inline volumes, which may use the inline capacity. Raises: InvalidError, UnsupportedError for
         parameters that create() would reject.
         """
         fstype = fstype_of(self, fstype, block=block)
@@ -261,7 +261,7 @@ class Pool:
 
     @uses_disk
     async def in_use(self, name: str) -> bool:
-        """Whether a volume is mounted or attached, if only for a moment. Raises NotFoundError."""
+        """Whether a volume is mounted or attached, if only for a moment. Raises: NotFoundError."""
         async with self.work.locks.hold(name):
             self.backend.record(name)
             try:
@@ -291,17 +291,17 @@ class Pool:
 
     @uses_disk
     async def stats(self, name: str, path: Path) -> Stats:
-        """Usage of the volume as mounted at path. Raises NotFoundError when the volume or path is not there."""
+        """Usage of the volume as mounted at path. Raises: NotFoundError when the volume or path is not there."""
         return await self.work.release(self.backend.mounts.stats, self.backend.record(name), path)
 
     @uses_disk
     async def device(self, name: str) -> tuple[int, int] | None:
         """Major and minor number of the volume's own block device, None while it has none.
 
-        Raises NotFoundError, and UnsupportedError where volumes have no device of their own.
+        Raises: NotFoundError, and UnsupportedError where volumes have no device of their own.
         """
         record = self.backend.record(name)
-        if IOPS in self.features.refused:  # limits need a device
+        if IOPS in self.features.rejected:  # limits need a device
             raise unsupported(self, "block devices of its volumes")
         return await self.work.run(self.backend.mounts.device, record)
 
@@ -321,7 +321,7 @@ class Pool:
     async def condition(self, name: str, path: Path | None = None) -> VolumeCondition:
         """Condition of a volume, and of its mount at path if one is given.
 
-        Raises NotFoundError for an unknown volume. Problems of a known one are returned, not raised.
+        Raises: NotFoundError for an unknown volume. Problems of a known one are returned, not raised.
         """
         try:
             return await self._condition_of(name, path)

@@ -50,7 +50,7 @@ class WriteProbe:
         self._recovery: asyncio.Task[None] | None = None
 
     def check(self) -> None:
-        """Raises ExhaustedError while the pool cannot write: another node may have capacity."""
+        """Raises: ExhaustedError while the pool cannot write: another node may have capacity."""
         if self.fault:
             raise ExhaustedError(
                 f"pool {self._name!r} makes no volumes: it cannot write: {self.fault}; look at its disk (dmesg)"

@@ -29,7 +29,7 @@ class PoolSnapshots:
         It has the content of one moment, also while the volume is in use, and outlives the volume. An existing snapshot
         of that name and volume is returned.
 
-        Raises NotFoundError (no such volume), AlreadyExistsError (the name is taken by a snapshot of another volume),
+        Raises: NotFoundError (no such volume), AlreadyExistsError (the name is taken by a snapshot of another volume),
         ExhaustedError, PreconditionError (the volume is in use in a way that allows no consistent copy), InvalidError,
         UnsupportedError.
         """
@@ -52,7 +52,7 @@ class PoolSnapshots:
         return self._backend.snapshot(wanted)
 
     def check(self, wanted: Sequence[SnapshotRequest]) -> None:
-        """Check the capacity for new snapshots, all together. Blocking. Raises NotFoundError, ExhaustedError.
+        """Check the capacity for new snapshots, all together. Blocking. Raises: NotFoundError, ExhaustedError.
 
         Trash has to be gone whose bytes they need.
         """
@@ -70,7 +70,7 @@ class PoolSnapshots:
     async def hold(self, wanted: Sequence[SnapshotRequest]) -> AsyncIterator[None]:
         """Hold the locks of these snapshots and their volumes, for which trash makes way.
 
-        Raises UnavailableError, UnsupportedError, NotFoundError, ExhaustedError.
+        Raises: UnavailableError, UnsupportedError, NotFoundError, ExhaustedError.
         """
         self._check_offered()
         for one in wanted:
@@ -95,7 +95,7 @@ class PoolSnapshots:
             self._deletion.erase()
 
     async def get(self, name: str) -> Snapshot:
-        """Read one snapshot's record. Raises NotFoundError, also where there are no snapshots."""
+        """Read one snapshot's record. Raises: NotFoundError, also where there are no snapshots."""
         if not self._backend.features.snapshots:
             raise NotFoundError(f"pool {self._backend.name!r} has no snapshot {name[:128]!r}")
         self._backend.check_open()
@@ -110,7 +110,7 @@ class PoolSnapshots:
 
 
 def check_snapshot(snapshot: Snapshot, volume: str) -> None:
-    """Raises AlreadyExistsError unless an existing snapshot is of that volume."""
+    """Raises: AlreadyExistsError unless an existing snapshot is of that volume."""
     if snapshot.volume != volume:
         raise AlreadyExistsError(
             f"snapshot {snapshot.name} exists and is of volume {snapshot.volume}, requested {volume}"

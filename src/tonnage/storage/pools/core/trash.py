@@ -69,7 +69,7 @@ class PoolTrash:
         return self._backend.trash_fault()
 
     def check_undelete(self, owner: Mapping[str, str], parameters: Mapping[str, str]) -> None:
-        """Raises InvalidError where a volume is to stay after its deletion, and cannot."""
+        """Raises: InvalidError where a volume is to stay after its deletion, and cannot."""
         if not owner.get(UNDELETE):
             return
         if fault := self.fault():
@@ -91,7 +91,7 @@ class PoolTrash:
 
         Returns whether it is trash now.
 
-        Raises PreconditionError while it is in use.
+        Raises: PreconditionError while it is in use.
         """
         async with self.work.locks.hold(name):
             record = self._backend.records.volumes.get(name)
@@ -124,7 +124,7 @@ class PoolTrash:
     async def restore(self, name: str) -> PoolVolume:
         """Make a volume of trash; durable when this returns. One that is no trash is returned as it is.
 
-        It is no longer ephemeral. Raises NotFoundError, ExhaustedError when its capacity is reserved already.
+        It is no longer ephemeral. Raises: NotFoundError, ExhaustedError when its capacity is reserved already.
         """
         self.restoring[name] += 1
         try:

@@ -133,7 +133,7 @@ class Volumes:
         return request, want, origin
 
     def _check_new(self, request: VolumeRequest) -> None:
-        """Check whether a volume can be made once trash has made way. Raises as create()."""
+        """Check whether a volume can be made once trash has made way. Raises: as create()."""
         self._check_make(*self._completed(request))
 
     def _make(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None) -> VolumeRecord:
@@ -221,7 +221,7 @@ class Volumes:
 
 
 def check_existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVolume) -> None:
-    """Check that an existing volume fits the request. Raises AlreadyExistsError with the difference.
+    """Check that an existing volume fits the request. Raises: AlreadyExistsError with the difference.
 
     A volume larger than requested fits up to the limit (CSI, CreateVolume). The owner is not compared.
     """
@@ -243,7 +243,7 @@ def check_existing(volume: PoolVolume, request: VolumeRequest, want: RequestedVo
 def completed_request(request: VolumeRequest, origin: PoolVolume | Snapshot) -> VolumeRequest:
     """The request for a copy of origin, completed by origin's properties.
 
-    Raises InvalidError when it is of another kind, OutOfRangeError when the size is below origin's.
+    Raises: InvalidError when it is of another kind, OutOfRangeError when the size is below origin's.
     """
     if request.block != origin.block:
         is_ = "raw block" if origin.block else "a file system"

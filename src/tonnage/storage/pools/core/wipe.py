@@ -80,7 +80,7 @@ class EraseJob(msgspec.Struct, frozen=True, rename={"reserved": "room"}):
 
 
 def check(job: EraseJob) -> None:
-    """Check the values of a job. Raises ValueError."""
+    """Check the values of a job. Raises: ValueError."""
     numbers = (job.length, job.reserved, job.done)
     if job.method not in _METHODS or not all(0 <= number < 2**63 for number in numbers):
         raise ValueError(f"it says {job.method[:20]!r} of {job.length} bytes, {job.done} done, {job.reserved} counted")
@@ -126,7 +126,7 @@ class Wiper:
     def step(self) -> int:
         """Erase the next piece; return the bytes that were written (none for holes and discards).
 
-        Overwritten bytes are durable only after sync(). Raises HostError.
+        Overwritten bytes are durable only after sync(). Raises: HostError.
         """
         if self.job.is_done:
             return 0
@@ -143,7 +143,7 @@ class Wiper:
         self._is_block = stat.S_ISBLK(mode := os.lstat(self._path).st_mode)
         if not self._is_block and not stat.S_ISREG(mode):
             raise OSError(errno.EINVAL, "it is neither a file nor a block device")
-        # O_EXCL: a block device that is mounted or part of something is refused (EBUSY)
+        # O_EXCL: a block device that is mounted or part of something is rejected (EBUSY)
         self._fd = os.open(self._path, flags | (os.O_EXCL if self._is_block else 0))
         self._end = min(self.job.length, device.size(self._fd))
         self._be_direct(wanted=True)
@@ -238,7 +238,7 @@ class Wiper:
         self.job = msgspec.structs.replace(self.job, done=min(done, self.job.total))
 
     def sync(self) -> None:
-        """Sync overwritten bytes, so that job.done may be saved. Raises HostError."""
+        """Sync overwritten bytes, so that job.done may be saved. Raises: HostError."""
         if self._fd < 0:
             return
         with host_errors(f"cannot erase {self._path}"):
@@ -253,7 +253,7 @@ class Wiper:
 
 
 def wipe(job: EraseJob, path: Path) -> None:
-    """Erase a content at once, from the job's position to its end, without a rate limit. Raises HostError."""
+    """Erase a content at once, from the job's position to its end, without a rate limit. Raises: HostError."""
     wiper = Wiper(job, path)
     try:
         while not wiper.job.is_done:
@@ -289,13 +289,13 @@ _MEDIA = {  # by f_type of statfs(2)
 
 
 def medium_of(folder: Path) -> Medium:
-    """Properties of the file system of a directory. Raises HostError."""
+    """Properties of the file system of a directory. Raises: HostError."""
     with host_errors(f"cannot look at {folder}"), opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
         return _MEDIA.get(libc.fstatfs_type(fd), Medium())
 
 
 def check_overwrites(folder: Path, medium: Medium) -> None:
-    """Raises UnsupportedError where files are on a file system that never overwrites blocks in place."""
+    """Raises: UnsupportedError where files are on a file system that never overwrites blocks in place."""
     if not medium.overwrites:
         raise UnsupportedError(
             f"erase by overwriting: {folder} is on {medium.kind}, which writes new bytes elsewhere and leaves the old"

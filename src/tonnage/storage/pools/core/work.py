@@ -46,7 +46,7 @@ def uses_disk(method: Call[T, P, R]) -> Call[T, P, R]:
     """Decorator of a method whose work may hang with the pool's disk.
 
     The call gives up then. While the disk hangs, calls of other volumes are tried as long as a few are stuck only:
-    repeated calls must not fill the pool's threads. Raises DiskHangsError.
+    repeated calls must not fill the pool's threads. Raises: DiskHangsError.
     """
 
     @wraps(method)
@@ -110,7 +110,7 @@ class PoolWork:
             await self._commit.wait()
 
     async def probe_write(self) -> None:
-        """Write something and remove it. Raises HostError, UnavailableError."""
+        """Write something and remove it. Raises: HostError, UnavailableError."""
         if self.backend.is_instant:
             self.backend.probe()
         else:
@@ -131,7 +131,7 @@ class PoolWork:
         return DiskHangsError(f"pool {self.backend.name!r} does not answer: {self._fault}; look at its disk (dmesg)")
 
     def check_stuck(self) -> None:
-        """Raises DiskHangsError while as many calls hang as may."""
+        """Raises: DiskHangsError while as many calls hang as may."""
         if len(self._stuck) >= _STUCK:
             raise self._hang()
 
@@ -139,7 +139,7 @@ class PoolWork:
         """Do work of the pool and return its result. A caller that is cancelled still waits for the end.
 
         But for none on a pool that cannot write, or of which a disk does not answer: the work may hang with it. It goes
-        on then, with its locks and without a caller. Raises DiskHangsError then.
+        on then, with its locks and without a caller. Raises: DiskHangsError then.
         """
         if self.backend.is_instant:
             return await work

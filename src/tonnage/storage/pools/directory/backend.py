@@ -107,7 +107,7 @@ class PoolFolder:
 
     @property
     def account(self) -> SharedDisk:
-        """The account of the disk. Raises UnavailableError when the pool is not open."""
+        """The account of the disk. Raises: UnavailableError when the pool is not open."""
         if self.disk is None:
             raise self.records.closed()
         return self.disk
@@ -117,12 +117,12 @@ class PoolFolder:
         return self.directory.path / f"{name}{self.suffix}"
 
     def bytes_left(self) -> int:
-        """Free bytes of the disk, reserved or not. Raises UnavailableError, HostError."""
+        """Free bytes of the disk, reserved or not. Raises: UnavailableError, HostError."""
         with host_errors(f"cannot see how full the disk under {self.path} is"):
             return self.account.free()
 
     def write(self, record: VolumeRecord, *, durable: bool = True) -> None:
-        """Write a volume's record. Raises ExhaustedError, HostError."""
+        """Write a volume's record. Raises: ExhaustedError, HostError."""
         self.directory.write(record, durable=durable)
         self.records.volumes[record.name] = record
         if record.name in self.directory.unfinished:  # before the first stage, after which it may hold data
@@ -306,7 +306,7 @@ class DirectoryBackend(Backend):
         return form.least if form else self.features.least, BLOCK
 
     def _form(self, fstype: str, parameters: Mapping[str, str]) -> Format | None:
-        """The file system format for a volume of a class, None where none is made. Raises InvalidError."""
+        """The file system format for a volume of a class, None where none is made. Raises: InvalidError."""
         return form_for(fstype if self.contents.is_file else "", parameters)
 
     @property
@@ -340,7 +340,7 @@ class DirectoryBackend(Backend):
         return want
 
     def _check_length(self, name: str, length: int) -> None:
-        """Raises OutOfRangeError for a file that is larger than the file system allows."""
+        """Raises: OutOfRangeError for a file that is larger than the file system allows."""
         if self.contents.is_file and length > self.folder.largest:
             raise OutOfRangeError(
                 f"volume {name}: its image of {from_bytes(length)} can never fit: the file system under"
@@ -371,7 +371,7 @@ class DirectoryBackend(Backend):
         self._check_disk(self.folder.snapshots.path, sum(held.values()), snapshots)
 
     def _check_disk(self, path: Path, length: int, copies: Sequence[tuple[VolumeRecord, VolumeRecord | None]]) -> None:
-        """Check what new contents need of the disk. copies: each with its source. Raises as check_create()."""
+        """Check what new contents need of the disk. copies: each with its source. Raises: as check_create()."""
         if not self.folder.account.has_trash:
             return  # nothing is lost by trying
         now = sum(self.contents.allocates(record, origin) for record, origin in copies)
@@ -423,7 +423,7 @@ class DirectoryBackend(Backend):
         return uuid5(NAMESPACE_URL, f"{self.folder.path}/{name}/{created!r}")
 
     def _undo(self, content: Path, *, is_secret: bool) -> None:
-        """Remove content without a volume; secret content is overwritten first. Raises HostError, UnavailableError."""
+        """Remove content without a volume; secret content is overwritten first. Raises: HostError, UnavailableError."""
         if is_secret and content.exists():
             with suppress(ExhaustedError):
                 self.folder.erasures.add_rubbish(content)
@@ -475,7 +475,7 @@ class DirectoryBackend(Backend):
     def _finish(self, name: str) -> None:
         """Remove the content of a volume whose creation, or deletion after its record was removed, has failed.
 
-        Raises HostError for any other content without a record.
+        Raises: HostError for any other content without a record.
         """
         directory, content = self.folder.directory, self.folder.content(name)
         for aside in directory.all_deleted(name, self.folder.suffix):
@@ -521,7 +521,7 @@ class DirectoryBackend(Backend):
         self.folder.account.remember(self.folder.content(record.name), length, allocated=allocated)
 
     def modify(self, name: str, mutable: Mapping[str, str]) -> VolumeRecord:
-        """Record changed parameters. Raises UnsupportedError where old content may be in blocks that others share."""
+        """Record changed parameters. Raises: UnsupportedError where old content may be in blocks that others share."""
         record = self.record(name)
         is_new_secret = is_overwritten(replace(record, mutable=dict(mutable))) and not is_overwritten(record)
         if self.folder.medium.shares and is_new_secret:

@@ -27,7 +27,7 @@ LEAST = MI
 """Minimum bytes of a volume: less would be the directory itself."""
 _SHARED = "volumes share the pool's disk, and the kernel limits what a pod does to a disk, not to a folder of it"
 _MADE = "its volumes are folders of a file system that is there already, none is made for them"
-REFUSED = {IOPS: _SHARED, BANDWIDTH: _SHARED, MKFS_OPTIONS: _MADE}
+REJECTED = {IOPS: _SHARED, BANDWIDTH: _SHARED, MKFS_OPTIONS: _MADE}
 """Class parameters that a volume in a directory cannot support, with the reason."""
 
 
@@ -56,14 +56,14 @@ class BindMounts(Mounts):
         return sorted(paths)
 
     def check_unused(self, name: str) -> None:
-        """Raises PreconditionError while a volume is mounted."""
+        """Raises: PreconditionError while a volume is mounted."""
         if using := self.uses(name):
             raise PreconditionError(f"volume {name} is in use at {using[0]}: unpublish and unstage it first")
 
     def shows(self, name: str, path: Path) -> bool:
         """Whether the mount at path is of that volume, by the mount table where the file system does not answer.
 
-        Raises HostError when that cannot be read: it may be.
+        Raises: HostError when that cannot be read: it may be.
         """
         if not mount.is_mount(path):
             return False
@@ -99,7 +99,7 @@ class BindMounts(Mounts):
         self.uses(name)
 
     def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Bind-mount a staged volume at target. Idempotent. Raises PreconditionError, AlreadyExistsError."""
+        """Bind-mount a staged volume at target. Idempotent. Raises: PreconditionError, AlreadyExistsError."""
         name = record.name
         if not self.shows(name, staging):
             raise PreconditionError(f"volume {name} is not staged at {staging}: stage it first")
@@ -113,7 +113,7 @@ class BindMounts(Mounts):
         self.uses(name)
 
     def stats(self, record: VolumeRecord, path: Path) -> Stats:
-        """Usage that the file system reports for the directory. Raises NotFoundError."""
+        """Usage that the file system reports for the directory. Raises: NotFoundError."""
         if not self.shows(record.name, path):
             raise NotFoundError(f"volume {record.name} is not mounted at {path}")
         used = min(record.size, self._held(self._folder.content(record.name)))
@@ -130,7 +130,7 @@ class BindMounts(Mounts):
 
 
 def check_no_erasure(parameters: Mapping[str, str]) -> None:
-    """Check `erase` where the blocks of a volume cannot be located. Raises InvalidError."""
+    """Check `erase` where the blocks of a volume cannot be located. Raises: InvalidError."""
     if (method := erase_of(parameters)) != "none":
         raise InvalidError(
             f"parameter erase: {method}: want none: a volume here has no device of its own, and what overwrites its"
@@ -146,7 +146,7 @@ def limit_for(size: int) -> int:
 def seed(record: VolumeRecord, content: Path) -> None:
     """Populate a new volume from its class's source, before its record is written.
 
-    Raises ExhaustedError, OutOfRangeError, PreconditionError, InvalidError, HostError.
+    Raises: ExhaustedError, OutOfRangeError, PreconditionError, InvalidError, HostError.
     """
     if (folder := source_of({SOURCE: record.from_folder})) is None:
         return

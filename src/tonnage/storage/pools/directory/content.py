@@ -36,17 +36,17 @@ class VolumeContent(ABC):
 
     @abstractmethod
     def check(self, parameters: Mapping[str, str]) -> None:
-        """Check the values of a class's parameters. Raises InvalidError, UnsupportedError."""
+        """Check the values of a class's parameters. Raises: InvalidError, UnsupportedError."""
 
     def prepare(self) -> None:  # noqa: B027 - few kinds do something
-        """Prepare what the directory needs below it. Raises UnavailableError, InvalidError, HostError, OSError."""
+        """Prepare what the directory needs below it. Raises: UnavailableError, InvalidError, HostError, OSError."""
 
     @abstractmethod
     def found(self, records: dict[str, VolumeRecord]) -> None:
-        """Check what an earlier run left, before leftovers are removed. Raises HostError, OSError."""
+        """Check what an earlier run left, before leftovers are removed. Raises: HostError, OSError."""
 
     def restore(self, record: VolumeRecord) -> None:  # noqa: B027 - few kinds do something
-        """Recover a volume that was found at start. Raises ValueError, FileNotFoundError when it is damaged."""
+        """Recover a volume that was found at start. Raises: ValueError, FileNotFoundError when it is damaged."""
 
     def ready(self) -> None:  # noqa: B027 - few kinds do something
         """Complete the start when all records are known."""
@@ -58,7 +58,7 @@ class VolumeContent(ABC):
     def make(self, record: VolumeRecord) -> VolumeRecord:
         """Create the content of a new, empty volume; return its record. Replaces a leftover without a record.
 
-        Raises ExhaustedError, HostError.
+        Raises: ExhaustedError, HostError.
         """
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
@@ -70,7 +70,7 @@ class VolumeContent(ABC):
     ) -> VolumeRecord:
         """Create a snapshot's content; return its record. is_frozen: the volume's file system is frozen.
 
-        Raises ExhaustedError, PreconditionError, HostError.
+        Raises: ExhaustedError, PreconditionError, HostError.
         """
         raise UnsupportedError(f"volume {origin.name}: its pool does not offer snapshots")
 
@@ -79,7 +79,7 @@ class VolumeContent(ABC):
         raise UnsupportedError(f"{copies[0][0]}: its pool does not offer snapshots of several volumes")
 
     def shows_use(self, record: VolumeRecord, content: Path) -> bool:
-        """As Backend.shows_use, by default of a directory: it holds something. Raises OSError."""
+        """As Backend.shows_use, by default of a directory: it holds something. Raises: OSError."""
         return bool(os.listdir(content))
 
     def stillness(self, record: VolumeRecord) -> Stillness:
@@ -95,14 +95,14 @@ class VolumeContent(ABC):
         raise UnsupportedError(f"volume {record.name}: its pool does not freeze file systems")
 
     def extend(self, record: VolumeRecord, larger: VolumeRecord) -> None:  # noqa: B027 - few kinds do something
-        """Extend the content to the expanded record, before that is written. Raises ExhaustedError, HostError."""
+        """Extend the content to the expanded record, before that is written. Raises: ExhaustedError, HostError."""
 
     def modify(self, record: VolumeRecord) -> None:  # noqa: B027 - few kinds do something
-        """Apply the changed parameters of a record, before that is written. Idempotent. Raises HostError."""
+        """Apply the changed parameters of a record, before that is written. Idempotent. Raises: HostError."""
 
     @abstractmethod
     def remove(self, content: Path) -> None:
-        """Remove content; success when it is gone. Raises HostError."""
+        """Remove content; success when it is gone. Raises: HostError."""
 
     def renamed(self, name: str, aside: Path) -> None:  # noqa: B027 - few kinds do something
         """React to the rename of a deleted volume's content to `aside`."""
@@ -115,7 +115,7 @@ class VolumeContent(ABC):
     def changed(self, name: str) -> None:
         """React to a changed size or changed snapshots of a volume, which may be deleted. Idempotent.
 
-        Raises HostError.
+        Raises: HostError.
         """
 
     def claim(self, record: VolumeRecord) -> tuple[int, Allocated]:
@@ -125,7 +125,7 @@ class VolumeContent(ABC):
     def allocates(self, record: VolumeRecord, origin: VolumeRecord | None) -> int:
         """Bytes of the disk that make(), fill() or snapshot() allocates at once; 0 where that is little.
 
-        Raises PreconditionError when the source cannot be copied while it is in use, HostError.
+        Raises: PreconditionError when the source cannot be copied while it is in use, HostError.
         """
         return 0
 
@@ -142,11 +142,11 @@ class VolumeContent(ABC):
         """The problem of a volume's content, "" for none."""
 
     def limits(self, bounds: PoolLimits) -> PoolLimits:
-        """New limits as they apply to the directory. Raises UnsupportedError."""
+        """New limits as they apply to the directory. Raises: UnsupportedError."""
         return bounds
 
     def commit(self) -> None:  # noqa: B027 - few kinds do something
-        """Make all changes durable, where not `durable`. Raises HostError."""
+        """Make all changes durable, where not `durable`. Raises: HostError."""
 
     def limit(self) -> int:
         """Maximum number of volumes, 0 for unlimited."""

@@ -22,7 +22,7 @@ A device with this label that is not mounted is from an interrupted run."""
 
 
 def choose(config: PoolConfig, offered: Sequence[str], fstype: str, data: str, devices: int) -> str:
-    """Choose among the file systems that a kind offers. Raises InvalidError."""
+    """Choose among the file systems that a kind offers. Raises: InvalidError."""
     chosen = fstype or offered[0]
     if chosen not in offered:
         raise InvalidError(f"--fstype {chosen[:40]!r}: a pool of kind {config.kind} is on {' or '.join(offered)}")
@@ -36,7 +36,7 @@ def choose(config: PoolConfig, offered: Sequence[str], fstype: str, data: str, d
 def init(config: PoolConfig, devices: Sequence[Path], fstype: str, data: str, *, quotas: bool) -> PoolSetupPlan:
     """Plan a file system on devices, mounted at the pool's directory. Blocking.
 
-    quotas: with project quotas. Raises InvalidError, PreconditionError, HostError.
+    quotas: with project quotas. Raises: InvalidError, PreconditionError, HostError.
     """
     where = _place(config)
     disks = [disk.inspect(path) for path in devices]
@@ -84,7 +84,7 @@ def _mkfs(fstype: str, data: str, disks: Sequence[Disk], *, quotas: bool) -> tup
 def extend(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     """Plan more devices for the file system of a pool, or its growth. Blocking.
 
-    Raises InvalidError, UnsupportedError, PreconditionError, HostError.
+    Raises: InvalidError, UnsupportedError, PreconditionError, HostError.
     """
     where = _place(config)
     shown = next((entry for entry in mount.mounts() if entry.target == str(where)), None)

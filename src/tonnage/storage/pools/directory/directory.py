@@ -95,7 +95,7 @@ class Marker(msgspec.Struct):
 
 
 def read_marker(text: bytes) -> Marker:
-    """Parse a marker. Raises ValueError when it is damaged or of a newer tonnage."""
+    """Parse a marker. Raises: ValueError when it is damaged or of a newer tonnage."""
     marker = unseal(text.rstrip(), Marker)
     if marker.version == FORMAT and text != _marker_text(marker):
         raise ValueError(f"it has {len(text)} bytes")
@@ -105,7 +105,7 @@ def read_marker(text: bytes) -> Marker:
 def marker_of(directory: Path) -> Marker | None:
     """The marker of a pool's directory, or its copy; None where its creation was killed.
 
-    Raises OSError, ValueError.
+    Raises: OSError, ValueError.
     """
     text = (directory / MARKER).read_bytes()
     try:
@@ -151,7 +151,7 @@ class Directory:
     def open_inside(self, name: str = "") -> None:
         """Open a subdirectory of a checked pool, unless it is open: of the first two at once, one makes it.
 
-        Raises as open(), ExhaustedError when the disk is full.
+        Raises: as open(), ExhaustedError when the disk is full.
         """
         with self._opening:
             if self.is_open:
@@ -167,7 +167,7 @@ class Directory:
     def open_existing(self, name: str = "") -> bool:
         """Open a subdirectory of a checked pool and clean it, if it is there; whether it is.
 
-        Raises as open_inside(), OSError when that cannot be seen: what it holds is not gone then.
+        Raises: as open_inside(), OSError when that cannot be seen: what it holds is not gone then.
         """
         try:
             os.lstat(self.path)
@@ -182,7 +182,7 @@ class Directory:
 
         name: the pool's, "" for any. inside: it is a subdirectory of a checked pool, so a damaged marker is rewritten.
 
-        Raises UnavailableError when it is not a plain directory, holds foreign files, or is in use by another process.
+        Raises: UnavailableError when it is not a plain directory, holds foreign files, or is in use by another process.
         Also when it belongs to another kind of pool, to one of another name that has volumes, or a newer version. Also
         when its marker is damaged and has no copy, and when its disk is not mounted: what is below a mount point is not
         the pool, and its volumes are not deleted.
@@ -255,7 +255,7 @@ class Directory:
         return marker
 
     def _restored(self, name: str, text: bytes, fault: str, *, inside: bool) -> Marker:
-        """The marker of a directory with a damaged one. Raises UnavailableError."""
+        """The marker of a directory with a damaged one. Raises: UnavailableError."""
         made = Marker(self._kind, uuid4(), name=name)
         is_new = not text and not {entry for entry in os.listdir(self._at) if not entry.startswith(HALF)} - _OURS
         if is_new:  # or killed before the marker was written: nothing can be in it then
@@ -302,13 +302,13 @@ class Directory:
 
     @property
     def at(self) -> int:
-        """The open directory's descriptor. Raises UnavailableError when it is not open."""
+        """The open directory's descriptor. Raises: UnavailableError when it is not open."""
         if self._at < 0:
             raise UnavailableError(f"pool directory {self.path} is not open")
         return self._at
 
     def check_place(self) -> None:
-        """Raises UnavailableError unless the path still leads to the open directory.
+        """Raises: UnavailableError unless the path still leads to the open directory.
 
         Content is named by paths. They lead elsewhere when the disk is unmounted under us (umount -l) or another one is
         mounted over it.
@@ -345,7 +345,7 @@ class Directory:
                 os.unlink(self.path / entry)
 
     def records(self) -> tuple[dict[str, VolumeRecord], dict[str, str]]:
-        """All records by name, and the damage of damaged ones. Raises OSError for other errors of the disk."""
+        """All records by name, and the damage of damaged ones. Raises: OSError for other errors of the disk."""
         return self.read_all(self.read, passing=_DAMAGE)
 
     def read_all(
@@ -353,7 +353,7 @@ class Directory:
     ) -> tuple[dict[str, S], dict[str, str]]:
         """What `read` returns for each file that put() wrote, by name; and the damage of damaged ones, which is logged.
 
-        passing: numbers of the errors that are damage, None for all. Raises OSError for others.
+        passing: numbers of the errors that are damage, None for all. Raises: OSError for others.
         """
         found: dict[str, S] = {}
         damaged: dict[str, str] = {}
@@ -384,7 +384,7 @@ class Directory:
     # Content without a record
 
     def check_free(self, name: str, suffix: str) -> None:
-        """Raises HostError when there is content of that name already, and no failed call has left it."""
+        """Raises: HostError when there is content of that name already, and no failed call has left it."""
         content = self.path / f"{name}{suffix}"
         if os.path.lexists(content) and not self.is_begun(name):
             raise HostError(
@@ -393,13 +393,13 @@ class Directory:
             )
 
     def begin(self, name: str) -> None:
-        """Mark content as being made, before any of it is there. Idempotent. Raises ExhaustedError, HostError."""
+        """Mark content as being made, before any of it is there. Idempotent. Raises: ExhaustedError, HostError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         with disk_errors(f"cannot write in {self.path}", full=f"to write in {self.path}"):
             os.close(os.open(f"{_MAKING}{name}", flags, 0o600, dir_fd=self.at))
 
     def finish(self, name: str) -> None:
-        """Remove that mark: the content has a record, or is gone. Idempotent. Raises HostError."""
+        """Remove that mark: the content has a record, or is gone. Idempotent. Raises: HostError."""
         with host_errors(f"cannot write in {self.path}"), suppress(FileNotFoundError):
             os.unlink(f"{_MAKING}{name}", dir_fd=self.at)
         self.unfinished.discard(name)
@@ -417,7 +417,7 @@ class Directory:
         return os.path.lexists(self.path / f"{_MAKING}{name}")
 
     def finish_all(self, suffix: str, *known: Container[str]) -> None:
-        """Remove marks of contents that are known or gone; a kill left them. Raises HostError."""
+        """Remove marks of contents that are known or gone; a kill left them. Raises: HostError."""
         for entry in os.listdir(self.path):
             name = entry.removeprefix(_MAKING)
             if name != entry and (_is_in(name, known) or not os.path.lexists(self.path / f"{name}{suffix}")):
@@ -435,7 +435,7 @@ class Directory:
         return [self.path / entry for entry in sorted(found) if len(entry) == length]
 
     def set_aside(self, name: str, uuid: UUID, suffix: str) -> Path:
-        """Rename the content of a volume whose record is to be removed; return its path. Idempotent. Raises HostError.
+        """Rename the content of a volume whose record is to be removed; return its path. Idempotent. Raises: HostError.
 
         It is durable when the record's removal is. On a full disk the content may keep its name, and that path is
         returned.
@@ -490,7 +490,7 @@ class Directory:
         return rubbish, lost
 
     def read(self, name: str) -> VolumeRecord:
-        """One record. Raises NotFoundError, OSError, ValueError when it is damaged or of a newer tonnage."""
+        """One record. Raises: NotFoundError, OSError, ValueError when it is damaged or of a newer tonnage."""
         record = self.read_as(name, VolumeRecord)
         check(record)
         if record.name != name:
@@ -498,7 +498,7 @@ class Directory:
         return record
 
     def read_as(self, name: str, kind: type[T]) -> T:
-        """Read what put() wrote by that name. Raises NotFoundError, OSError, ValueError when it is anything else."""
+        """Read what put() wrote by that name. Raises: NotFoundError, OSError, ValueError when it is anything else."""
         try:
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO would wait for a writer
             fd = os.open(f"{name}{_RECORD}", flags, dir_fd=self.at)
@@ -515,7 +515,7 @@ class Directory:
     def write(self, record: VolumeRecord, *, durable: bool = True) -> None:
         """Write or replace a record, atomically.
 
-        durable: synced when this returns; otherwise the caller commits the file system. Raises ExhaustedError,
+        durable: synced when this returns; otherwise the caller commits the file system. Raises: ExhaustedError,
         HostError.
         """
         self.put(record.name, record, durable=durable)
@@ -553,7 +553,7 @@ class Directory:
 
 
 def _largest_size(fd: int) -> int:
-    """The largest size of an open, empty file, by trying. Raises OSError."""
+    """The largest size of an open, empty file, by trying. Raises: OSError."""
     fits, high = 0, LARGEST
     while fits < high:
         middle = high if not fits else (fits + high + 1) // 2

@@ -46,7 +46,7 @@ class Erasures:
         self._directory = Directory(self._folder, f"{kind}-erasing")
 
     def open(self) -> None:
-        """Read the jobs. Raises UnavailableError, HostError, OSError."""
+        """Read the jobs. Raises: UnavailableError, HostError, OSError."""
         self._entries, self._unreadable = {}, {}
         if not self._directory.open_existing():
             return
@@ -77,14 +77,14 @@ class Erasures:
     def add(self, record: VolumeRecord, method: str, content: Path) -> None:
         """Move a volume's content here, durably.
 
-        Raises ExhaustedError when the job cannot be written (nothing has changed then), HostError, UnavailableError.
+        Raises: ExhaustedError when the job cannot be written (nothing has changed then), HostError, UnavailableError.
         """
         self._add(
             _Entry(uuid4().hex, record.name, method, record.length, reserved=record.size, volume=record.uuid), content
         )
 
     def add_rubbish(self, content: Path) -> None:
-        """Move leftovers here that no volume has and that hold bytes to overwrite. Raises as add()."""
+        """Move leftovers here that no volume has and that hold bytes to overwrite. Raises: as add()."""
         length = os.stat(content).st_size
         self._add(_Entry(uuid4().hex, content.stem, "zero", length, volume=uuid4()), content)
 
@@ -150,7 +150,10 @@ def _sync(folder: Path) -> None:
 
 
 def read_job(directory: Directory, key: str, kind: type[J]) -> J:
-    """Read a job; one of the first format is written with a checksum. Raises OSError, ValueError when it is damaged."""
+    """Read a job; one of the first format is written with a checksum.
+
+    Raises: OSError, ValueError when it is damaged.
+    """
     job = directory.read_as(key, kind)
     if job.key != key:
         raise ValueError(f"it is of {job.key!r}")

@@ -60,7 +60,7 @@ class DirectoryConfig(PoolConfig):
 
 
 def _read_keep(_: str, text: str) -> Keep:
-    """Min free: bytes or a share, 10Gi or 15%. Raises InvalidError."""
+    """Min free: bytes or a share, 10Gi or 15%. Raises: InvalidError."""
     if text.endswith("%"):
         if not re.fullmatch(r"[0-9]{1,2}(\.[0-9]{1,3})?", text[:-1]):
             raise InvalidError(f"keep={text[:40]}: want a share of the disk below 100%, or bytes")
@@ -128,7 +128,7 @@ def looking(*marks: str) -> Callable[[DirectoryConfig], str]:
 
 
 def _state(pool: PoolConfig, where: Path, marks: Collection[str]) -> str:
-    """Describe a pool's directory. Raises UnavailableError."""
+    """Describe a pool's directory. Raises: UnavailableError."""
     from tonnage.host import fstab
     from tonnage.storage.pools.directory.directory import MARKER, NOTE
 
@@ -162,7 +162,7 @@ def _state(pool: PoolConfig, where: Path, marks: Collection[str]) -> str:
 
 
 def _marker(pool: PoolConfig, where: Path, marks: Collection[str]) -> str:
-    """Return the kind in the pool's marker, "" without one. Raises UnavailableError."""
+    """Return the kind in the pool's marker, "" without one. Raises: UnavailableError."""
     from tonnage.storage.pools.directory.directory import MARKER, marker_of
 
     try:

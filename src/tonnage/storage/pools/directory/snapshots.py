@@ -29,13 +29,13 @@ class Snapshots:
         self.directory = Directory(self.path, f"{kind}-snapshots")
 
     def open(self) -> None:
-        """Read the records. Raises UnavailableError, HostError."""
+        """Read the records. Raises: UnavailableError, HostError."""
         self.records, self.damaged = {}, {}
         if self.directory.open_existing(self.pool):
             self.records, self.damaged = self.directory.records()
 
     def clean(self, discard: Callable[[Path], None]) -> None:
-        """Pass half-made and deleted contents to discard; others without a record are damage. Raises HostError."""
+        """Pass half-made and deleted contents to discard; others without a record are damage. Raises: HostError."""
         if not self.directory.is_open:
             return
         rubbish, lost = self.directory.without_record(self._suffix, self.records, self.damaged)
@@ -49,7 +49,7 @@ class Snapshots:
         self.directory.close()
 
     def prepare(self) -> None:
-        """Make the directory for the first snapshot. Raises ExhaustedError, UnavailableError."""
+        """Make the directory for the first snapshot. Raises: ExhaustedError, UnavailableError."""
         self.directory.open_inside(self.pool)
 
     def content(self, name: str) -> Path:
@@ -57,7 +57,7 @@ class Snapshots:
         return self.path / f"{name}{self._suffix}"
 
     def record(self, name: str) -> VolumeRecord:
-        """A record. Raises NotFoundError, HostError for a damaged one."""
+        """A record. Raises: NotFoundError, HostError for a damaged one."""
         if name in self.damaged:
             raise HostError(f"snapshot {name}: {self.fault_of(name)}")
         try:
@@ -73,17 +73,17 @@ class Snapshots:
         )
 
     def find(self, name: str) -> VolumeRecord | None:
-        """A record, None for none. Raises HostError for a damaged one."""
+        """A record, None for none. Raises: HostError for a damaged one."""
         return self.record(name) if name in self.records or name in self.damaged else None
 
     def add(self, record: VolumeRecord, *, durable: bool) -> None:
-        """Write a record, which creates the snapshot. Raises ExhaustedError, HostError."""
+        """Write a record, which creates the snapshot. Raises: ExhaustedError, HostError."""
         self.directory.write(record, durable=durable)
         self.directory.try_finish(record.name)
         self.records[record.name] = record
 
     def forget(self, name: str, *, durable: bool) -> None:
-        """Remove a record, which deletes the snapshot. Idempotent. Raises HostError."""
+        """Remove a record, which deletes the snapshot. Idempotent. Raises: HostError."""
         if self.directory.is_open:
             self.directory.remove(name, durable=durable)
         self.records.pop(name, None)

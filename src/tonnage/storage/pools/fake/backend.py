@@ -311,6 +311,6 @@ def _gone(target: Path) -> bool:
 
 
 def _remove(target: Path) -> None:
-    """Remove a directory with all that a pod left in it, without entering symlinks and mounts. Raises HostError."""
+    """Remove a directory with all that a pod left in it, without entering symlinks and mounts. Raises: HostError."""
     with host_errors(f"cannot remove {target}"), nofollow.parent(target) as (at, name):
         tree.remove(nofollow.by_fd(at, name))

@@ -38,7 +38,7 @@ _STEP = 256 * 1024**2
 
 @contextmanager
 def locked(path: str) -> Iterator[int]:
-    """Open and lock the device. Raises BusyError while another process has it locked, HostError."""
+    """Open and lock the device. Raises: BusyError while another process has it locked, HostError."""
     with host_errors(f"cannot open {path}"):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     with closing(fd):
@@ -48,7 +48,7 @@ def locked(path: str) -> Iterator[int]:
 
 
 def try_lock(fd: int) -> bool:
-    """Lock an open file or device; whether that succeeded after some attempts. Raises OSError."""
+    """Lock an open file or device; whether that succeeded after some attempts. Raises: OSError."""
     for _ in attempts():
         with suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,7 +72,7 @@ def prepare(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
     """Make the file system of a volume in state new, and populate it from its source. Idempotent.
 
     A used file system stays, and what an interrupted mkfs of ours left is made again. The initial content of raw block
-    was made with the volume. zeroed: blocks that were never written read as zeros. Raises PreconditionError when
+    was made with the volume. zeroed: blocks that were never written read as zeros. Raises: PreconditionError when
     foreign content is on it, HostError, and what fill_once() raises.
     """
     with host_errors(f"cannot prepare {path}"):
@@ -85,7 +85,7 @@ def prepare(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
 
 
 def fill(path: str, record: VolumeRecord) -> None:
-    """Populate the file system on a device from its class's source, once. Raises what fill_once() raises."""
+    """Populate the file system on a device from its class's source, once. Raises: what fill_once() raises."""
     if folder := source_of({SOURCE: record.from_folder}):
         from tonnage.storage.pools.fs import populate
 
@@ -98,7 +98,7 @@ def must_format(fd: int, path: str, record: VolumeRecord) -> bool:
 
     The content of the device decides, never the record alone: it may be restored from before the volume was used.
 
-    False when the volume's own was ever mounted or holds a file: it stays, with its content. Raises PreconditionError
+    False when the volume's own was ever mounted or holds a file: it stays, with its content. Raises: PreconditionError
     when foreign content is there, OSError.
     """
     found = device.probe(fd)
@@ -135,7 +135,7 @@ def stays(condition: Callable[[], bool]) -> bool:
 
 
 def zero(fd: int, start: int = 0) -> None:
-    """Overwrite a device up to its end with zeros, by the device itself where it can. Raises OSError."""
+    """Overwrite a device up to its end with zeros, by the device itself where it can. Raises: OSError."""
     end = device.size(fd)
     for at in range(start, end, _STEP):
         zero_range(fd, at, min(_STEP, end - at))
@@ -143,19 +143,19 @@ def zero(fd: int, start: int = 0) -> None:
 
 
 def discard(fd: int) -> None:
-    """Discard all blocks of a device; where it cannot, its content stays. Raises OSError."""
+    """Discard all blocks of a device; where it cannot, its content stays. Raises: OSError."""
     with suppress(OSError):
         fcntl.ioctl(fd, _DISCARD, struct.pack("=QQ", 0, device.size(fd)))
     os.fsync(fd)
 
 
 def zero_range(fd: int, start: int, length: int) -> None:
-    """Write zeros to a range, aligned to 512 bytes. Not yet durable. Raises OSError."""
+    """Write zeros to a range, aligned to 512 bytes. Not yet durable. Raises: OSError."""
     fcntl.ioctl(fd, _ZEROOUT, struct.pack("=QQ", start, length))
 
 
 def mount_at(path: str, record: VolumeRecord, target: Path, options: Sequence[str]) -> None:
-    """Mount a formatted volume. options: additional mount options. Raises HostError."""
+    """Mount a formatted volume. options: additional mount options. Raises: HostError."""
     mount.mount(path, target, record.fstype, (*_OPTIONS[record.fstype], *options))
 
 
@@ -175,9 +175,9 @@ def is_published(path: str, target: Path, *, readonly: bool) -> bool:
 
 
 def publish_readonly(path: str, target: Path) -> None:
-    """Publish a device read-only at target, by a read-only loop device over it. Raises HostError, PreconditionError.
+    """Publish a device read-only at target, by a read-only loop device over it. Raises: HostError, PreconditionError.
 
-    A read-only bind mount of the node would not stop writes to the device. Raises UnsupportedError for a character
+    A read-only bind mount of the node would not stop writes to the device. Raises: UnsupportedError for a character
     device.
     """
     if is_character(path):
@@ -189,7 +189,7 @@ def publish_readonly(path: str, target: Path) -> None:
 
 
 def bind_loop(fd: int, name: str, target: Path, *, readonly: bool) -> None:
-    """Attach a file to a loop device until it is detached, and bind-mount the device's node. Raises HostError."""
+    """Attach a file to a loop device until it is detached, and bind-mount the device's node. Raises: HostError."""
     attached = loop.attach(fd, name, readonly=readonly, autoclear=False)
     attached.close()
     try:
@@ -206,7 +206,7 @@ def is_character(path: str) -> bool:
 
 
 def number_of(path: str | None) -> tuple[int, int] | None:
-    """Major and minor number of a device, None for none. Raises OSError."""
+    """Major and minor number of a device, None for none. Raises: OSError."""
     if path is None:
         return None
     number = os.stat(path).st_rdev
@@ -214,7 +214,7 @@ def number_of(path: str | None) -> tuple[int, int] | None:
 
 
 def unpublish(target: Path) -> None:
-    """Unmount and remove target. Raises PreconditionError while it is in use, HostError."""
+    """Unmount and remove target. Raises: PreconditionError while it is in use, HostError."""
     index = loop_of(target)
     is_view = index is not None and loop.is_readonly(index)
     mounts.unpublish(target)
@@ -223,7 +223,7 @@ def unpublish(target: Path) -> None:
 
 
 def free_loops(indexes: Iterable[int]) -> None:
-    """Free loop devices that are mounted and published nowhere, as a kill or an error left them. Raises HostError."""
+    """Free loop devices that are mounted and published nowhere, as a kill or an error left them. Raises: HostError."""
     if not (indexes := set(indexes)):
         return
     used = shown()
@@ -260,7 +260,7 @@ def roots(path: str, record: VolumeRecord) -> Iterator[int]:
 
 
 def places() -> dict[int, Path]:
-    """Where block devices are mounted, one path each, by their numbers. Raises HostError."""
+    """Where block devices are mounted, one path each, by their numbers. Raises: HostError."""
     found = dict[int, Path]()
     for entry in mount.mounts():
         if entry.fstype in FORMATS:
@@ -311,7 +311,7 @@ def _number(path: str) -> int:
 def loop_of(path: Path) -> int | None:
     """The number of the loop device at path, None when there is none.
 
-    Raises HostError when that cannot be read: an error of the machine does not mean that there is none. The root of a
+    Raises: HostError when that cannot be read: an error of the machine does not mean that there is none. The root of a
     file system is none, whatever it answers.
     """
     try:

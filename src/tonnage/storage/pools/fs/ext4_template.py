@@ -74,7 +74,7 @@ class Template:
     packed: bytes
 
     def apply(self, fd: int, uuid: UUID) -> None:
-        """Make the file system on a pristine file of the template's length. Raises OSError."""
+        """Make the file system on a pristine file of the template's length. Raises: OSError."""
         # The CRC is linear: changing the UUID changes the checksum of each superblock by the same bits.
         delta = bytes(old ^ new for old, new in zip(self.uuid, uuid.bytes, strict=True))
         change = crc32c(delta + bytes(_CHECKSUM - _UUID - 16), begin=0)
@@ -91,7 +91,7 @@ class Template:
 
 
 def copy(source: int, target: int) -> None:
-    """Copy the content of a file to a pristine one of the same length. Raises OSError."""
+    """Copy the content of a file to a pristine one of the same length. Raises: OSError."""
     for start, end in data_ranges(source):
         os.lseek(target, start, os.SEEK_SET)
         while start < end:
@@ -99,7 +99,7 @@ def copy(source: int, target: int) -> None:
 
 
 def read(fd: int) -> Template | None:
-    """The template of a file on which mkfs just ran; None when it is not as expected. Raises OSError."""
+    """The template of a file on which mkfs just ran; None when it is not as expected. Raises: OSError."""
     uuid, before, stored, runs = b"", b"", [], []
     for offset, blocks in _runs(fd):
         data = blocks[0]
@@ -203,7 +203,7 @@ class Templates:
             return None
 
     def learn(self, length: int, options: str, fd: int) -> None:
-        """Cache what mkfs has just written to fd, if it is as expected and used often. Raises OSError."""
+        """Cache what mkfs has just written to fd, if it is as expected and used often. Raises: OSError."""
         key = (length, options)
         with self._lock:
             seen = self._templates.get(key, 0)

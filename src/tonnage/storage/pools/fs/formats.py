@@ -135,7 +135,7 @@ class Format:
     options: MkfsOptions = NO_MKFS_OPTIONS
 
     def made_with(self, text: str) -> Format:
-        """The same format with a class's mkfsOptions. Raises InvalidError for options that are not allowed."""
+        """The same format with a class's mkfsOptions. Raises: InvalidError for options that are not allowed."""
         options = read_mkfs_options(self.name, text)
         least = max(self.least, options.inodes * BLOCK)  # ext4 has at most one inode for each block
         made = replace(self, options=options)
@@ -203,7 +203,7 @@ _BTRFS_LEAST = 16 * MI
 # Apart, data may take what metadata needs before it is known: 1.2Gi were full at 94 % (mkfs.btrfs(8), --mixed).
 _BTRFS_MIXED = 5 * GI
 _BTRFS_LARGE_NODES = 256 * MI
-_BTRFS_GROWN = 256 * MI  # the kernel refuses to make one larger that stays below this
+_BTRFS_GROWN = 256 * MI  # the kernel rejects to make one larger that stays below this
 
 
 def _xfs_log(length: int) -> int:
@@ -232,7 +232,7 @@ FORMATS = {form.name: form for form in (EXT4, XFS, BTRFS)}
 
 
 def form_of(fstype: str, options: str = "") -> Format:
-    """The format that a class asks for. options: its mkfsOptions. Raises InvalidError."""
+    """The format that a class asks for. options: its mkfsOptions. Raises: InvalidError."""
     return FORMATS[fstype].made_with(options) if options else FORMATS[fstype]
 
 
@@ -253,5 +253,5 @@ def enlarged(record: VolumeRecord, size: int, *, is_used: bool) -> VolumeRecord:
 
 
 def form_for(fstype: str, parameters: Mapping[str, str]) -> Format | None:
-    """The format for volumes of a class, None for raw block. Raises InvalidError."""
+    """The format for volumes of a class, None for raw block. Raises: InvalidError."""
     return form_of(fstype, parameters.get(MKFS_OPTIONS, "")) if fstype else None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 
 def data_ranges(fd: int) -> Iterator[tuple[int, int]]:
-    """The start and end of each part of an open file that is no hole. Moves its position. Raises OSError."""
+    """The start and end of each part of an open file that is no hole. Moves its position. Raises: OSError."""
     at, end = 0, os.fstat(fd).st_size
     while at < end:
         try:
@@ -22,7 +22,7 @@ def data_ranges(fd: int) -> Iterator[tuple[int, int]]:
 
 
 def pieces(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """All data of a file with its offsets, without holes, at most `size` bytes at a time. Raises OSError."""
+    """All data of a file with its offsets, without holes, at most `size` bytes at a time. Raises: OSError."""
     for start, end in data_ranges(fd):
         for offset in range(start, end, size):
             yield offset, os.pread(fd, min(size, end - offset), offset)

@@ -18,7 +18,7 @@ _READONLY = 1  # ST_RDONLY of statvfs
 def make_directory(path: Path, *, mode: int = 0o750) -> None:
     """Make a mount point, or accept the existing directory.
 
-    Raises PreconditionError for anything else and for a symlink in the path, HostError.
+    Raises: PreconditionError for anything else and for a symlink in the path, HostError.
     """
     with host_errors(f"cannot make directory {path}"), nofollow.parent(path) as (at, name):
         with suppress(FileExistsError):
@@ -31,7 +31,7 @@ def make_directory(path: Path, *, mode: int = 0o750) -> None:
 def make_file(path: Path) -> None:
     """Make a file to bind-mount a device node onto, or accept the existing one.
 
-    Raises PreconditionError, also for a symlink in the path, HostError.
+    Raises: PreconditionError, also for a symlink in the path, HostError.
     """
     with host_errors(f"cannot make file {path}"), nofollow.parent(path) as (at, name):
         with suppress(FileExistsError):
@@ -44,7 +44,7 @@ def make_file(path: Path) -> None:
 def publish(source: Path, target: Path, *, block: bool, readonly: bool) -> None:
     """Bind-mount source at target. Idempotent.
 
-    Raises AlreadyExistsError when target shows something else or differs in readonly, PreconditionError, HostError.
+    Raises: AlreadyExistsError when target shows something else or differs in readonly, PreconditionError, HostError.
     """
     if mount.is_mount(target):
         _same(source, target, readonly=readonly)
@@ -69,7 +69,7 @@ def _same(source: Path, target: Path, *, readonly: bool) -> None:
 def unpublish(target: Path) -> None:
     """Unmount all mounts at target and remove it, without following a symlink. Idempotent.
 
-    Raises PreconditionError while it is in use, when it holds files without being a mount, and for a symlink on the
+    Raises: PreconditionError while it is in use, when it holds files without being a mount, and for a symlink on the
     way, HostError.
     """
     try:
@@ -91,7 +91,7 @@ def unpublish(target: Path) -> None:
 
 
 def unstage(path: Path) -> None:
-    """Unmount all mounts at a staging path; the directory stays. Raises PreconditionError while in use, HostError."""
+    """Unmount all mounts at a staging path; the directory stays. Raises: PreconditionError while in use, HostError."""
     while mount.umount(path):
         pass
 
@@ -99,7 +99,7 @@ def unstage(path: Path) -> None:
 def stats(path: Path) -> Stats:
     """Usage of the file system at path.
 
-    Raises NotFoundError, PreconditionError for a symlink in the path, HostError.
+    Raises: NotFoundError, PreconditionError for a symlink in the path, HostError.
     """
     try:
         with nofollow.opened(path) as at:

@@ -28,7 +28,7 @@ _EXPEDITED = b"rcu_expedited\n"
 def grow(record: VolumeRecord, roots: Iterable[int]) -> None:
     """Grow a volume's mounted file system to the length of its record.
 
-    roots: its mounts, opened; they are closed. Raises PreconditionError when it cannot grow while mounted,
+    roots: its mounts, opened; they are closed. Raises: PreconditionError when it cannot grow while mounted,
     NotFoundError when there is no mount, HostError.
     """
     failure: OSError | None = None
@@ -119,7 +119,7 @@ class Freeze:
     def __init__(self, roots: Iterator[int], record: VolumeRecord, mark: Path) -> None:
         """roots: its mounts, opened; the first is used. mark: the file that exists meanwhile.
 
-        end() closes it, also when it never began. Raises PreconditionError when no mount is visible.
+        end() closes it, also when it never began. Raises: PreconditionError when no mount is visible.
         """
         at = next(roots, None)
         if at is None:
@@ -132,12 +132,12 @@ class Freeze:
         self._is_open, self._is_frozen = True, False
 
     def sync(self) -> None:
-        """Write most of what is dirty before the freeze, which is shorter then. Raises HostError."""
+        """Write most of what is dirty before the freeze, which is shorter then. Raises: HostError."""
         with host_errors(f"volume {self.volume}: cannot be synced for a copy", advice=shutdown.REMEDY):
             libc.syncfs(self._at)
 
     def begin(self) -> None:
-        """Freeze. Raises PreconditionError when another process has frozen it, HostError."""
+        """Freeze. Raises: PreconditionError when another process has frozen it, HostError."""
         had_mark = self._mark.exists()  # of a thaw that failed: the next start tries again
         try:
             self._mark.touch(0o600)
@@ -156,7 +156,7 @@ class Freeze:
         self._is_frozen = True
 
     def end(self) -> None:
-        """Thaw, if it began, and close. Idempotent. Raises HostError."""
+        """Thaw, if it began, and close. Idempotent. Raises: HostError."""
         if not self._is_open:
             return
         self._is_open = False
@@ -209,7 +209,7 @@ def thaw_left(roots: Iterator[int], record: VolumeRecord, mark: Path, *, is_used
     """Thaw a file system that a killed process left frozen, and remove its mark.
 
     is_used: whether it may be mounted where this process cannot see it. The mark stays then, for a start that sees it.
-    Raises HostError.
+    Raises: HostError.
     """
     if (at := next(roots, None)) is not None:
         with closing(at):

@@ -32,7 +32,7 @@ _COPY = ("cp", "-dR", "--preserve=mode,ownership,timestamps,links,xattr", "--ref
 def check(folder: Path, size: int) -> None:
     """Check that a directory is there and fits into `size` bytes.
 
-    Raises PreconditionError when it is missing or behind a symlink, InvalidError for what cannot be copied,
+    Raises: PreconditionError when it is missing or behind a symlink, InvalidError for what cannot be copied,
     OutOfRangeError when it is too large, HostError.
     """
     with _opened(folder) as at:
@@ -42,7 +42,7 @@ def check(folder: Path, size: int) -> None:
 def fill(folder: Path, target: int, size: int, *, stop: int | None = None) -> None:
     """Copy a directory's content into the open directory target, durably, with owner and mode of its root.
 
-    stop: a descriptor; copying ends when it can be read. Raises as check(), and DoesNotFitError when it did not fit
+    stop: a descriptor; copying ends when it can be read. Raises: as check(), and DoesNotFitError when it did not fit
     after all.
     """
     with _opened(folder) as at:
@@ -126,7 +126,7 @@ def _check(folder: Path, at: int, size: int) -> None:
 
 
 def _needed(folder: Path, at: int) -> int:
-    """Bytes of a copy, in whole blocks. Raises InvalidError, OSError."""
+    """Bytes of a copy, in whole blocks. Raises: InvalidError, OSError."""
     total, seen = _BLOCK, set[tuple[int, int]]()
     for name, parent in tree.below(nofollow.by_fd(at, ".")):
         try:

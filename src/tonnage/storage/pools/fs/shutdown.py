@@ -24,7 +24,7 @@ def error_of(path: Path) -> str:
     """The kernel's error for any use of the file system at path, "" for one that answers, or that is not there."""
     try:
         os.stat(path / ".")
-    except (FileNotFoundError, PermissionError):  # a server of FUSE may refuse root
+    except (FileNotFoundError, PermissionError):  # a server of FUSE may reject root
         return ""
     except OSError as failure:
         return failure.strerror or str(failure)
@@ -43,7 +43,7 @@ def known_error(path: Path) -> str:
 
 
 def check_answers(volume: str, path: Path, what: str) -> None:
-    """Raises HostError where a volume's file system at path does not answer. what: "cannot be <done>"."""
+    """Raises: HostError where a volume's file system at path does not answer. what: "cannot be <done>"."""
     if error := error_of(path):
         raise HostError(f"volume {volume}: {what}: its file system at {path} answers {error!r}; {REMEDY}")
 
@@ -57,7 +57,7 @@ class ShutDowns:
     def release(self, volume: str, path: Path, *, home: Path | None = None) -> bool:
         """Unmount a staged file system that has shut down, so that it can be mounted again; False for one that answers.
 
-        home: where the machine has it mounted, not for a pod. Raises PreconditionError while it is mounted elsewhere
+        home: where the machine has it mounted, not for a pod. Raises: PreconditionError while it is mounted elsewhere
         too: another mount of it would show the same. HostError.
         """
         if not (error := error_of(path)):
@@ -89,7 +89,7 @@ class ShutDowns:
     def staged(self, volume: str, path: Path) -> None:
         """Check a file system that was just mounted; one that still does not answer is unmounted.
 
-        Raises PreconditionError then: something that this process cannot see has it mounted.
+        Raises: PreconditionError then: something that this process cannot see has it mounted.
         """
         if error := error_of(path):
             mounts.unstage(path)
@@ -107,7 +107,7 @@ class ShutDowns:
 def options_of(path: Path) -> Sequence[str] | None:
     """The options to stage a volume with again whose file system at path has shut down, None for one that answers.
 
-    Raises HostError.
+    Raises: HostError.
     """
     if not error_of(path) or (entry := mount.at(path)) is None:
         return None

@@ -97,7 +97,7 @@ class ImageContent(VolumeContent):
     def restore(self, record: VolumeRecord) -> None:
         """Cut what an expand() added that was killed before its record was written: it never returned.
 
-        Raises ValueError for an image with content there: its record is restored from an earlier moment.
+        Raises: ValueError for an image with content there: its record is restored from an earlier moment.
         """
         if record.length < record.size:
             raise ValueError(f"its size is {record.size}, its length {record.length}")
@@ -150,7 +150,7 @@ class ImageContent(VolumeContent):
         return record
 
     def fill(self, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        """Make the image of a volume from another's; return its record. Raises ExhaustedError, PreconditionError."""
+        """Make the image of a volume from another's; return its record. Raises: ExhaustedError, PreconditionError."""
         image = self._folder.content(record.name)
         if origin.state == "new" and not origin.block:
             file.make(image, record)  # it was never used: nothing to copy, and to be formatted still

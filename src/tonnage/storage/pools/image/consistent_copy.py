@@ -39,7 +39,7 @@ def copy(
     """Copy the image of a volume to the new file target; return its descriptor and whether they share blocks.
 
     The copy is locked and not yet durable. share: whether sharing blocks is allowed. is_frozen: whether the caller
-    holds its freeze(). Raises ExhaustedError,
+    holds its freeze(). Raises: ExhaustedError,
     PreconditionError (in use in a way that allows no consistent copy), HostError.
     """
     if not is_frozen:
@@ -80,7 +80,7 @@ def _survives(source: int, image: Path) -> bool:
 
 
 def _sync(image: Path, record: VolumeRecord) -> None:
-    """Write what programs have written before, so that the copy has it. Raises as freeze(), HostError."""
+    """Write what programs have written before, so that the copy has it. Raises: as freeze(), HostError."""
     freeze = online.Freeze(roots(image, record), record, _mark(image, record))
     try:
         freeze.sync()
@@ -89,12 +89,12 @@ def _sync(image: Path, record: VolumeRecord) -> None:
 
 
 def _check_shares(record: VolumeRecord, fd: int, source: int, *, share: bool) -> None:
-    """Raises PreconditionError when raw block that is in use would be copied byte by byte, which takes a while."""
+    """Raises: PreconditionError when raw block that is in use would be copied byte by byte, which takes a while."""
     if not share or not image_copy.can_share(fd, source):
-        _refuse_block(record, share=share)
+        _reject_block(record, share=share)
 
 
-def _refuse_block(record: VolumeRecord, *, share: bool) -> NoReturn:
+def _reject_block(record: VolumeRecord, *, share: bool) -> NoReturn:
     why = "its disk cannot share blocks between files" if share else "erasing forbids to share its blocks"
     raise PreconditionError(
         f"raw block volume {record.name} is in use and {why}: a copy would not be of one moment; stop its"
@@ -112,21 +112,21 @@ def _mark(image: Path, record: VolumeRecord) -> Path:
 
 
 def freeze(image: Path, record: VolumeRecord) -> online.Freeze:
-    """A freeze of the mounted file system of an image, not begun. Raises PreconditionError."""
+    """A freeze of the mounted file system of an image, not begun. Raises: PreconditionError."""
     ext4_resize.settle(image, record)
     return online.Freeze(roots(image, record), record, _mark(image, record))
 
 
 def check(image: Path, record: VolumeRecord, folder: Path, *, share: bool) -> int:
-    """As copied_bytes(). Raises PreconditionError for raw block in use that would be copied, HostError."""
+    """As copied_bytes(). Raises: PreconditionError for raw block in use that would be copied, HostError."""
     copied = copied_bytes(image, folder, share=share)
     if copied and record.block and file.is_used(image):
-        _refuse_block(record, share=share)
+        _reject_block(record, share=share)
     return copied
 
 
 def copied_bytes(image: Path, folder: Path, *, share: bool) -> int:
-    """Bytes of data that a copy of an image to folder writes: 0 where it shares the blocks. Raises HostError.
+    """Bytes of data that a copy of an image to folder writes: 0 where it shares the blocks. Raises: HostError.
 
     share: whether sharing is allowed.
     """
@@ -151,7 +151,7 @@ def roots(image: Path, record: VolumeRecord) -> Iterator[int]:
 
 
 def thaw_all(pool: Path, records: dict[str, VolumeRecord], suffix: str) -> None:
-    """Thaw file systems that a killed process left frozen. Raises HostError."""
+    """Thaw file systems that a killed process left frozen. Raises: HostError."""
     for entry in os.listdir(pool):
         name = entry.removeprefix(_MARK)
         if name == entry:

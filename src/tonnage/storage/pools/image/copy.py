@@ -32,7 +32,7 @@ _FIXED = 1  # exit code of e2fsck: the log was replayed or an error corrected
 
 
 def make(path: Path) -> int:
-    """Make and lock an empty file for a copy; replaces a leftover without a record. Raises HostError."""
+    """Make and lock an empty file for a copy; replaces a leftover without a record. Raises: HostError."""
     with host_errors(f"cannot make {path}"):
         with suppress(FileNotFoundError):
             os.unlink(path)
@@ -42,7 +42,7 @@ def make(path: Path) -> int:
 
 
 def can_share(fd: int, source: int) -> bool:
-    """Whether the empty file fd can share blocks with source; it is empty afterwards. Raises HostError."""
+    """Whether the empty file fd can share blocks with source; it is empty afterwards. Raises: HostError."""
     with _errors("try to share blocks"), ignore_errno(*_NO_REFLINK):
         extents.share(fd, source)
         os.ftruncate(fd, 0)
@@ -54,7 +54,7 @@ def copy(fd: int, source: int, path: Path, *, share: bool = True) -> bool:
     """Copy all of source into the empty file fd, holes as holes; return whether they share blocks.
 
     Not yet durable. path: of the copy, for messages. share: whether sharing is allowed; content that will be
-    overwritten must have blocks of its own. Raises ExhaustedError, HostError.
+    overwritten must have blocks of its own. Raises: ExhaustedError, HostError.
     """
     with _errors(f"copy to {path}"):
         if share:
@@ -69,7 +69,7 @@ def share_early(fd: int, source: int) -> list[Extent] | None:
     """Make the empty file fd share the blocks of a source that still changes: what it has then, None if it cannot.
 
     That takes long for a file of many extents, and writers wait meanwhile, so they get a turn after every few. What
-    changes until the source is still, catch_up() or share_at_once() shares then. Raises HostError.
+    changes until the source is still, catch_up() or share_at_once() shares then. Raises: HostError.
     """
     with _errors("share blocks"), ignore_errno(*_NO_REFLINK):
         found = extents.extents(source)
@@ -84,14 +84,14 @@ def share_at_once(fd: int, source: int) -> None:
     """Share all blocks of a source that still changes at one moment, after share_early(). Not yet durable.
 
     The kernel holds off the writers of a file while another shares all of it: the copy has each write as a whole or not
-    at all, and with it all that were complete before. Raises HostError.
+    at all, and with it all that were complete before. Raises: HostError.
     """
     with _errors("share blocks"):
         extents.share(fd, source)
 
 
 def catch_up(fd: int, source: int, early: Sequence[Extent]) -> None:
-    """Share what changed in a source, which is still now, since share_early(). Not yet durable. Raises HostError."""
+    """Share what changed in a source, which is still now, since share_early(). Not yet durable. Raises: HostError."""
     with _errors("share blocks"):
         for start, end in extents.differences(extents.extents(source), early):
             extents.share_range(fd, source, start, end)
@@ -127,7 +127,7 @@ def _copy_some(fd: int, source: int, offset: int, count: int, *, share: bool) ->
 def extend(fd: int, path: Path, length: int, *, sparse: bool) -> None:
     """Make an image at least `length` bytes long, allocated unless sparse. It never shrinks. Idempotent.
 
-    Raises ExhaustedError, HostError.
+    Raises: ExhaustedError, HostError.
     """
     before = os.fstat(fd).st_size
     with _errors(f"extend {path} to {length} bytes"):
@@ -148,7 +148,7 @@ def _errors(what: str) -> AbstractContextManager[None]:
 
 
 def renew(fd: int, path: Path, fstype: str, uuid: UUID) -> None:
-    """Replay the log of a copied file system and give it a new UUID. Raises HostError."""
+    """Replay the log of a copied file system and give it a new UUID. Raises: HostError."""
     if fstype == "ext4":
         check_ext4(fd)
         _run(fd, "tune2fs", "-U", str(uuid))
@@ -156,7 +156,7 @@ def renew(fd: int, path: Path, fstype: str, uuid: UUID) -> None:
     command = ("xfs_admin", "-U") if fstype == "xfs" else ("btrfstune", "-f", "-M")
     with suppress(CommandError):
         _run(fd, *command, str(uuid))
-    if not _has(fd, path, uuid):  # xfs_admin refuses a log that is not empty, and calls that success
+    if not _has(fd, path, uuid):  # xfs_admin rejects a log that is not empty, and calls that success
         _replay(fd, path, fstype)
         _run(fd, *command, str(uuid))
         if not _has(fd, path, uuid):
@@ -178,7 +178,7 @@ def _replay(fd: int, path: Path, fstype: str) -> None:
 def check_ext4(fd: int) -> None:
     """Replay the log of an unmounted ext4 and check it, which the tools require before a change.
 
-    Raises HostError when it is damaged.
+    Raises: HostError when it is damaged.
     """
     try:
         _run(fd, "e2fsck", "-f", "-p")
@@ -188,7 +188,7 @@ def check_ext4(fd: int) -> None:
 
 
 def resize_ext4(fd: int, length: int) -> None:
-    """Resize an unmounted ext4 to `length` bytes of its image. Idempotent. Raises HostError."""
+    """Resize an unmounted ext4 to `length` bytes of its image. Idempotent. Raises: HostError."""
     check_ext4(fd)
     run(["resize2fs", f"/dev/fd/{fd}", str(length // 4096)], timeout=_TIMEOUT, pass_fds=(fd,))
 

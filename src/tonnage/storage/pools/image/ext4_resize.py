@@ -34,7 +34,7 @@ _CHUNK = 1024**2
 def grow(fd: int, image: Path, record: VolumeRecord) -> None:
     """Grow the file system of a locked image to its record's length. Record that, then forget(). Idempotent.
 
-    Raises HostError; then the file system is as before.
+    Raises: HostError; then the file system is as before.
     """
     undo(fd, image, record.uuid)
     _keep(fd, image)
@@ -69,7 +69,7 @@ def _sync(path: Path) -> None:
 def undo(fd: int, image: Path, uuid: UUID) -> None:
     """Restore the saved metadata of a locked image, if growth was interrupted. Idempotent.
 
-    uuid: of its file system; metadata saved of another one are removed. Raises HostError.
+    uuid: of its file system; metadata saved of another one are removed. Raises: HostError.
     """
     before = _before(image)
     if device.find(before, follow=False) is None:
@@ -88,7 +88,10 @@ def undo(fd: int, image: Path, uuid: UUID) -> None:
 
 
 def forget(image: Path) -> None:
-    """Remove the saved metadata, after the growth is recorded or the image is deleted. Idempotent. Raises HostError."""
+    """Remove the saved metadata, after the growth is recorded or the image is deleted. Idempotent.
+
+    Raises: HostError.
+    """
     with host_errors(f"cannot remove {_before(image)}"), suppress(FileNotFoundError):
         os.unlink(_before(image))
 
@@ -96,7 +99,7 @@ def forget(image: Path) -> None:
 def settle(image: Path, record: VolumeRecord) -> None:
     """Recover an image whose growth was interrupted; leave others alone.
 
-    Raises BusyError while a tool of the killed process still works on it, HostError.
+    Raises: BusyError while a tool of the killed process still works on it, HostError.
     """
     if device.find(_before(image), follow=False) is None:
         return
@@ -110,7 +113,7 @@ def settle(image: Path, record: VolumeRecord) -> None:
 def settle_all(pool: Path, records: dict[str, VolumeRecord], suffix: str, *, spared: Collection[str]) -> None:
     """Recover all images in a directory whose growth was interrupted in an earlier run.
 
-    spared: names of damaged records, whose images are left alone. Raises HostError.
+    spared: names of damaged records, whose images are left alone. Raises: HostError.
     """
     for entry in os.listdir(pool):
         name = entry.removeprefix(_BEFORE)

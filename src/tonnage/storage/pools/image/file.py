@@ -37,7 +37,7 @@ _IN_MEMORY_MOST = 256 * 1024**3  # bytes: above, copying what mkfs wrote costs m
 def make(path: Path, record: VolumeRecord) -> None:
     """Create the file of a new volume, sparse or allocated. Replaces a leftover without a record.
 
-    Raises ExhaustedError when the disk is full, HostError.
+    Raises: ExhaustedError when the disk is full, HostError.
     """
     with disk_errors(f"cannot make {path}", full=f"for the {record.length} bytes of {path}"):
         with suppress(FileNotFoundError):
@@ -64,7 +64,7 @@ def _extend(fd: int, record: VolumeRecord) -> None:
 def open_image(path: Path, *, shared: bool = False) -> int:
     """Open the file, and lock it unless shared.
 
-    Raises BusyError while it is locked elsewhere, HostError when it is gone.
+    Raises: BusyError while it is locked elsewhere, HostError when it is gone.
 
     The lock belongs to the open file, so an attached loop device holds it as well. So a file system is never mounted
     from two devices at once.
@@ -86,7 +86,7 @@ def open_image(path: Path, *, shared: bool = False) -> int:
 def format_image(fd: int, path: Path, record: VolumeRecord) -> None:
     """Make the file system of a volume in state new, unless it was used already: then it stays.
 
-    What an interrupted mkfs of ours left is made again. Raises PreconditionError when foreign content is on it,
+    What an interrupted mkfs of ours left is made again. Raises: PreconditionError when foreign content is on it,
     HostError.
     """
     with host_errors(f"cannot prepare {path}"):
@@ -106,7 +106,7 @@ def format_image(fd: int, path: Path, record: VolumeRecord) -> None:
 
 
 def _copied(fd: int, record: VolumeRecord) -> bool:
-    """Run mkfs on a file in memory and copy that. False where that is impossible. Raises HostError, OSError."""
+    """Run mkfs on a file in memory and copy that. False where that is impossible. Raises: HostError, OSError."""
     if record.fstype != "ext4" or record.length > _IN_MEMORY_MOST:
         return False
     try:
@@ -129,7 +129,7 @@ def _copied(fd: int, record: VolumeRecord) -> bool:
 
 
 def _run_mkfs(fd: int, record: VolumeRecord, *, prezeroed: bool = True) -> None:
-    """Run mkfs on an open file. Raises CommandError."""
+    """Run mkfs on an open file. Raises: CommandError."""
     command = form_of(record.fstype, record.mkfs).mkfs(f"/dev/fd/{fd}", record.length, record.uuid, prezeroed=prezeroed)
     with _mkfs_at_once:
         run(command, timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
@@ -152,7 +152,7 @@ def _is_old(failure: CommandError) -> bool:
 def fill_image(fd: int, path: Path, record: VolumeRecord) -> None:
     """Populate the new file system of an image from its class's source, before it is in use.
 
-    After a kill it is populated again; a used one is left alone. Raises ExhaustedError, OutOfRangeError,
+    After a kill it is populated again; a used one is left alone. Raises: ExhaustedError, OutOfRangeError,
     PreconditionError, InvalidError, HostError.
     """
     if record.from_folder:
@@ -163,7 +163,7 @@ def fill_image(fd: int, path: Path, record: VolumeRecord) -> None:
 
 
 def mount_image(fd: int, path: Path, record: VolumeRecord, target: Path, options: Sequence[str]) -> None:
-    """Attach and mount a formatted image. The loop device detaches itself with the last mount. Raises HostError."""
+    """Attach and mount a formatted image. The loop device detaches itself with the last mount. Raises: HostError."""
     with closing(loop.attach(fd, str(path))) as attached:
         _mount_device(attached.path, record, target, options)
 
@@ -198,7 +198,7 @@ def _mount_device(node: str, record: VolumeRecord, target: Path, options: Sequen
 def fill_holes(fd: int, path: Path, record: VolumeRecord) -> None:
     """Allocate the holes that a discard inside the volume punched into a thick image; they stayed reserved.
 
-    Raises HostError.
+    Raises: HostError.
     """
     with host_errors(f"cannot allocate {path}"):
         if not record.sparse and os.fstat(fd).st_blocks * 512 < record.length:
@@ -209,7 +209,8 @@ def is_used(path: Path, *, wait: bool = True) -> bool:
     """Whether anything has the file open: a loop device, so a mount in any namespace, or an orphaned mkfs.
 
     wait: unless it is mounted, retry for a quarter of a second, for a process that is about to close it. It tests with
-    a file lease (fcntl F_SETLEASE), which the kernel grants only on a file that is open nowhere else. Raises HostError.
+    a file lease (fcntl F_SETLEASE), which the kernel grants only on a file that is open nowhere else. Raises:
+    HostError.
     """
     with (
         host_errors(f"cannot open {path}"),
@@ -239,7 +240,7 @@ def _is_mounted(path: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove the file, whose bytes are free when this returns. Idempotent. Raises HostError."""
+    """Remove the file, whose bytes are free when this returns. Idempotent. Raises: HostError."""
     with host_errors(f"cannot remove {path}"), suppress(FileNotFoundError):
         with suppress(OSError), opened(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as fd:
             if os.fstat(fd).st_nlink == 1:
@@ -248,7 +249,7 @@ def remove(path: Path) -> None:
 
 
 def shows(image: Path, path: Path) -> bool:
-    """Whether the mount at path is of that image, also one whose file system has shut down. Raises HostError."""
+    """Whether the mount at path is of that image, also one whose file system has shut down. Raises: HostError."""
     if (index := loop.index_of(mount.device_at(path))) is not None:
         return loop.backs(index, image)
     real = str(path.resolve())  # btrfs has device numbers of its own

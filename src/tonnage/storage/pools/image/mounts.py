@@ -31,7 +31,7 @@ class ImageMounts(Mounts):
         self._down = shutdown.ShutDowns()
 
     def check_unused(self, name: str) -> None:
-        """Raises InUseError while a volume is mounted or attached."""
+        """Raises: InUseError while a volume is mounted or attached."""
         image = self._folder.content(name)
         if file.is_used(image, wait=False) and not self._set_free(image):
             raise InUseError(f"volume {name} is in use (mounted or attached): unpublish and unstage it first")
@@ -43,7 +43,7 @@ class ImageMounts(Mounts):
         return not file.is_used(image, wait=False)
 
     def stage(self, record: VolumeRecord, path: Path, options: Sequence[str]) -> None:
-        """Format an image once and mount it at path; attach raw block. Idempotent. Raises AlreadyExistsError."""
+        """Format an image once and mount it at path; attach raw block. Idempotent. Raises: AlreadyExistsError."""
         self._folder.directory.check_place()
         image = self._folder.content(record.name)
         if mount.is_mount(path) and self._stays(record, image, path, options):
@@ -70,7 +70,7 @@ class ImageMounts(Mounts):
     def _stays(self, record: VolumeRecord, image: Path, path: Path, options: Sequence[str]) -> bool:
         """Whether an image that is mounted at path stays so; False for one that has shut down, which is unmounted.
 
-        Raises AlreadyExistsError for a mount of something else, PreconditionError.
+        Raises: AlreadyExistsError for a mount of something else, PreconditionError.
         """
         if not file.shows(image, path):
             raise AlreadyExistsError(f"{path} is a mount of something else: unmount it first")
@@ -151,7 +151,7 @@ class ImageMounts(Mounts):
             loop.detach(index)
 
     def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Publish a staged volume. Idempotent. Raises PreconditionError, AlreadyExistsError, UnavailableError."""
+        """Publish a staged volume. Idempotent. Raises: PreconditionError, AlreadyExistsError, UnavailableError."""
         self._folder.directory.check_place()
         name, image = record.name, self._folder.content(record.name)
         source = staging / NODE if record.block else staging
@@ -186,7 +186,7 @@ class ImageMounts(Mounts):
         return None
 
     def stats(self, record: VolumeRecord, path: Path) -> Stats:
-        """Usage of a volume at path. Raises NotFoundError."""
+        """Usage of a volume at path. Raises: NotFoundError."""
         name = record.name
         if record.block:
             node = path / NODE if path.is_dir() else path
@@ -198,7 +198,7 @@ class ImageMounts(Mounts):
         return mounts.stats(path)
 
     def grow_used(self, record: VolumeRecord) -> VolumeRecord:
-        """Grow the mounted file system, or the loop device. Raises NotFoundError, PreconditionError, HostError."""
+        """Grow the mounted file system, or the loop device. Raises: NotFoundError, PreconditionError, HostError."""
         image = self._folder.content(record.name)
         for index in loop.of_file(image):
             loop.set_capacity(index)

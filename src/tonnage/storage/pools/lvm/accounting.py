@@ -86,7 +86,7 @@ class Account:
         self._pending: dict[str, ExtentReservation] = {}
 
     def read(self) -> VolumeGroup:
-        """Read everything again. Raises UnavailableError when the group is not there or cannot be used, HostError."""
+        """Read everything again. Raises: UnavailableError when the group is not there or cannot be used, HostError."""
         with self.lock:
             try:
                 group = lvm.read(self.name)
@@ -112,7 +112,7 @@ class Account:
         return [Path(disk.name) for disk in group.disks if not disk.missing] if group is not None else []
 
     def fresh(self, *, max_age: float = float("inf")) -> VolumeGroup:
-        """The current state, read again where needed. Raises UnavailableError, HostError."""
+        """The current state, read again where needed. Raises: UnavailableError, HostError."""
         with self.lock:
             if self._group is None or self._stale or self._monotonic() - self._read_at > max_age:
                 return self.read()
@@ -128,13 +128,13 @@ class Account:
             self._group, self._stale = None, True
 
     def find(self, name: str) -> LogicalVolume | None:
-        """A logical volume, None for none. Raises UnavailableError, HostError."""
+        """A logical volume, None for none. Raises: UnavailableError, HostError."""
         with self.lock:
             self.fresh()
             return self.volumes.get(name)
 
     def thick_snapshots(self, origin: str) -> list[LogicalVolume]:
-        """The thick snapshots of a logical volume, which lvremove would remove with it. Raises HostError."""
+        """The thick snapshots of a logical volume, which lvremove would remove with it. Raises: HostError."""
         with self.lock:
             self.fresh()
             return [v for v in self.volumes.values() if v.origin == origin and v.is_thick_snapshot]
@@ -146,7 +146,7 @@ class Account:
 
     @property
     def pool(self) -> LogicalVolume:
-        """The thin pool as last read. Raises UnavailableError when it is gone."""
+        """The thin pool as last read. Raises: UnavailableError when it is gone."""
         found = self.find(self._thin)
         if found is None:
             raise UnavailableError(f"volume group {self.name} has no thin pool {self._thin} any more")
@@ -155,7 +155,7 @@ class Account:
     def free_bytes(self, layout: Layout, *, max_age: float = float("inf"), without: Mapping[str, Layout] = NONE) -> int:
         """Maximum size of a new volume in bytes.
 
-        without: logical volumes to count as removed, with their layouts. Raises UnavailableError, HostError.
+        without: logical volumes to count as removed, with their layouts. Raises: UnavailableError, HostError.
         """
         with self.lock:
             group = self.fresh(max_age=max_age)
@@ -182,7 +182,7 @@ class Account:
 
     @contextmanager
     def making(self, reservation: ExtentReservation) -> Iterator[None]:
-        """Reserve extents while a volume is made or extended; they stay counted on success. Raises ExhaustedError."""
+        """Reserve extents while a volume is made or extended; they stay counted on success. Raises: ExhaustedError."""
         with self.lock:
             if reservation.more > self.free_bytes(reservation.layout):
                 raise ExhaustedError(

@@ -32,7 +32,7 @@ from tonnage.storage.pools.base.contract import (
     VolumeRequest,
     looks_like_volume,
 )
-from tonnage.storage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_refused
+from tonnage.storage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_rejected
 from tonnage.storage.pools.base.record import FORMAT, VolumeRecord, new_record, upgraded
 from tonnage.storage.pools.base.reservation import LARGEST
 from tonnage.storage.pools.core.backend import Backend, RequestedVolume
@@ -118,7 +118,7 @@ class LvmBackend(Backend):
     # Capacity
 
     def check(self, parameters: Mapping[str, str], fstype: str, *, block: bool) -> None:
-        check_refused(self, parameters)
+        check_rejected(self, parameters)
         self.table.layout(parameters)
 
     def want(self, request: VolumeRequest) -> RequestedVolume:
@@ -134,7 +134,7 @@ class LvmBackend(Backend):
         return step, step
 
     def _check_disks(self, layout: Layout) -> None:
-        """Raises OutOfRangeError when the group has too few disks for a layout."""
+        """Raises: OutOfRangeError when the group has too few disks for a layout."""
         if layout.disks > (has := len(self.table.account.fresh().disks)):
             raise OutOfRangeError(
                 f"a volume with {layout.stripes} stripes and {layout.mirrors} mirrors can never fit: it needs"
@@ -262,7 +262,7 @@ class LvmBackend(Backend):
         return volume_fault(self.table, record)
 
     def problems(self, erasing: Sequence[Erasure]) -> list[str]:
-        """Logical volumes that may have lost their records, which are their tags. Raises UnavailableError."""
+        """Logical volumes that may have lost their records, which are their tags. Raises: UnavailableError."""
         with self.table.account.lock:
             found = self.table.account.fresh(max_age=MAX_AGE).volumes
         return [
@@ -338,7 +338,7 @@ class LvmRecovery:
         self._table, self._volumes = table, volumes
 
     def run(self) -> None:
-        """Recover all that a kill interrupted, once the group and its thin pool are known. Raises HostError."""
+        """Recover all that a kill interrupted, once the group and its thin pool are known. Raises: HostError."""
         for lv, entry in list(self._table.entries.items()):
             self._recover(lv, entry)
         self._upgrade()
@@ -350,7 +350,7 @@ class LvmRecovery:
     def thaw(self) -> None:
         """Thaw what a killed process left frozen, before any LVM command: those would suspend frozen devices.
 
-        Not where the device itself is suspended: that thaw would wait for it. Idempotent. Raises HostError.
+        Not where the device itself is suspended: that thaw would wait for it. Idempotent. Raises: HostError.
         """
         marked = [
             record for record in self._table.records.volumes.values() if self._table.frozen_mark(record.name).exists()

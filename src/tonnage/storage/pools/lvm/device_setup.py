@@ -18,7 +18,7 @@ _METADATA = "16m"  # volumes' records are tags: LVM's default size holds some 60
 
 
 def init(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
-    """Plan a volume group on devices. Blocking. Raises PreconditionError, HostError."""
+    """Plan a volume group on devices. Blocking. Raises: PreconditionError, HostError."""
     members = _members(config.place)
     disks = [disk.inspect(path) for path in devices]
     missing = [found for found in disks if str(found.node) not in members]
@@ -35,7 +35,7 @@ def init(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
 def extend(config: PoolConfig, devices: Sequence[Path]) -> PoolSetupPlan:
     """Plan more devices for a volume group, or growth into those that it has. Blocking.
 
-    Raises PreconditionError, HostError.
+    Raises: PreconditionError, HostError.
     """
     members = _members(config.place)
     if not members:
@@ -73,7 +73,7 @@ def _is_free_physical(found: Disk) -> bool:
 
 
 def _members(group: str) -> list[str]:
-    """Return the devices of a volume group; none without such a group. Raises HostError."""
+    """Return the devices of a volume group; none without such a group. Raises: HostError."""
     said = run(["lvm", "pvs", "--noheadings", "--separator", "|", "--options", "vg_name,pv_name"], keep=2**20)
     pairs = (line.strip().split("|", 1) for line in said.splitlines() if "|" in line)
     return [os.path.realpath(name) for owner, name in pairs if owner == group]

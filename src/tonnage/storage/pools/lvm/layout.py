@@ -69,7 +69,7 @@ LINEAR, THIN = Layout(), Layout(thin=True)
 
 
 def read(parameters: Mapping[str, str], *, thin_pool: str, pool: str) -> Layout:
-    """The layout for class parameters. Raises InvalidError, UnsupportedError, naming the parameter.
+    """The layout for class parameters. Raises: InvalidError, UnsupportedError, naming the parameter.
 
     Without parameters it is thin where the pool has a thin pool, linear elsewhere.
     """
@@ -99,7 +99,7 @@ def read(parameters: Mapping[str, str], *, thin_pool: str, pool: str) -> Layout:
 
 
 def cow_size(parameters: Mapping[str, str]) -> int:
-    """Bytes that a snapshot of a thick volume has for changes, 0 for all of the volume. Raises InvalidError."""
+    """Bytes that a snapshot of a thick volume has for changes, 0 for all of the volume. Raises: InvalidError."""
     text = parameters.get(COW_SIZE, "")
     if not text:
         return 0
@@ -129,7 +129,7 @@ def _flag(value: str) -> bool:
 
 
 def _count(parameters: Mapping[str, str], key: str, kind: str, wanted: str, *, least: int) -> int:
-    """The number of parameter key, 0 where it does not apply. Raises InvalidError."""
+    """The number of parameter key, 0 where it does not apply. Raises: InvalidError."""
     if kind != wanted:
         if key in parameters:
             raise InvalidError(f"parameter {key}: it goes with type={wanted}, and type is {kind}")

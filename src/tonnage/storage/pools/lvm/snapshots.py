@@ -48,7 +48,7 @@ class LvmSnapshots:
     def fill(self, record: VolumeRecord, origin: VolumeRecord, source: VolumeOrigin) -> VolumeRecord:
         """Create a volume as a copy of another that was used; return its record.
 
-        Raises ExhaustedError, PreconditionError.
+        Raises: ExhaustedError, PreconditionError.
         """
         self._volumes.check_name(record.name)
         self.check_source(origin, source)
@@ -58,7 +58,7 @@ class LvmSnapshots:
         return self._table.records.volumes[record.name]
 
     def check_source(self, origin: VolumeRecord, source: VolumeOrigin) -> None:
-        """Check whether a source still has its content. Raises PreconditionError, HostError."""
+        """Check whether a source still has its content. Raises: PreconditionError, HostError."""
         lv = self._lv_of(source)
         found = self._table.account.find(lv)
         if found is not None and found.is_thick_snapshot and is_lost_snapshot(self._table.group, lv):
@@ -154,7 +154,7 @@ class LvmSnapshots:
     def _take_snapshot(self, lv: str, origin: VolumeRecord, entry: TagEntry, *, is_frozen: bool = False) -> str:
         """Take a snapshot of a volume at this moment, by one command; return its name.
 
-        is_frozen: the caller holds its freeze(). Raises ExhaustedError, HostError.
+        is_frozen: the caller holds its freeze(). Raises: ExhaustedError, HostError.
         """
         name = lvm_tags.lv_name(self._table.group, entry)
         tags, extent, size = tuple(lvm_tags.encode(entry)), self._table.extent(), self._table.size_of(lv)
@@ -183,7 +183,7 @@ class LvmSnapshots:
         return online.frozen(block_device.roots(path, origin), origin, self._table.frozen_mark(origin.name))
 
     def _adapt(self, lv: str, record: VolumeRecord, origin: VolumeRecord) -> VolumeRecord:
-        """Give a copied file system its own UUID and size; return its record. Raises HostError."""
+        """Give a copied file system its own UUID and size; return its record. Raises: HostError."""
         if record.block:
             return record
         from tonnage.storage.pools.image import copy as image_copy
@@ -199,7 +199,7 @@ class LvmSnapshots:
         return replace(record, made=origin.made or origin.length, pending=pending)
 
     def stillness(self, record: VolumeRecord) -> Stillness:
-        """As Backend.stillness. LVM freezes ext4 and xfs itself, which older kernels refuse for a frozen one."""
+        """As Backend.stillness. LVM freezes ext4 and xfs itself, which older kernels reject for a frozen one."""
         if not self._volumes.is_used(self._table.lv(record.name)):
             return Stillness.UNUSED
         nests = record.fstype == "btrfs" or filesystem.freezes_nest()
@@ -211,7 +211,7 @@ class LvmSnapshots:
         return online.Freeze(block_device.roots(path, record), record, self._table.frozen_mark(record.name))
 
     def take(self, wanted: SnapshotRequest, *, is_frozen: bool = False) -> VolumeRecord:
-        """Create a snapshot of a volume. Raises ExhaustedError, PreconditionError, HostError."""
+        """Create a snapshot of a volume. Raises: ExhaustedError, PreconditionError, HostError."""
         name, volume = wanted.name, wanted.volume
         origin, lv = self._table.records.get(volume), self._table.lv(volume)
         created = self._table.clock.time()
@@ -237,7 +237,7 @@ class LvmSnapshots:
         return record
 
     def own(self, record: VolumeRecord, owner: Mapping[str, str]) -> None:
-        """Replace the owner record of a snapshot. Raises HostError."""
+        """Replace the owner record of a snapshot. Raises: HostError."""
         lv = lvm_tags.snapshot_name(self._table.group, record.name)
         after = TagEntry(TagKind.SNAPSHOT, replace(record, owner=dict(owner)))
         self._table.retag(lv, TagEntry(TagKind.SNAPSHOT, record), after)
@@ -285,7 +285,7 @@ class LvmSnapshots:
         )
 
     def find(self, name: str) -> VolumeRecord | None:
-        """A snapshot's record, None for none. Raises HostError for a damaged one."""
+        """A snapshot's record, None for none. Raises: HostError for a damaged one."""
         self._check_name(name)
         found = self._table.entries.get(lvm_tags.snapshot_name(self._table.group, name))
         return found.record if found is not None and found.kind is TagKind.SNAPSHOT else None
@@ -306,7 +306,7 @@ def copy_device(source: str, fd: int, length: int, *, zeroed: bool, rest: bool, 
     """Copy the first `length` bytes of the device `source` to the open device fd, durably.
 
     zeroed: blocks that were never written there read as zeros. rest: zero what follows, for raw block, where pods could
-    read it. what: for messages. Raises HostError.
+    read it. what: for messages. Raises: HostError.
     """
     with host_errors(f"cannot open {source}"):
         origin = os.open(source, os.O_RDONLY | os.O_CLOEXEC)

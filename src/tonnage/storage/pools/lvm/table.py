@@ -64,7 +64,7 @@ class LvmTable:
         self.account.change_ratio(bounds.ratio)
 
     def lock(self) -> None:
-        """Lock the group for this process. Idempotent. Raises UnavailableError when another one has it, HostError."""
+        """Lock the group for this process. Idempotent. Raises: UnavailableError when another one has it, HostError."""
         if self.held >= 0:
             return
         with host_errors(f"cannot make a lock in {LOCKS}"):
@@ -92,7 +92,7 @@ class LvmTable:
         return LOCKS / f"lvm-{self.group}-{name}.frozen"
 
     def check_open(self) -> None:
-        """Raises UnavailableError unless the pool is open."""
+        """Raises: UnavailableError unless the pool is open."""
         if self.held < 0:
             raise self.records.closed()
 
@@ -139,7 +139,7 @@ class LvmTable:
 
     @contextmanager
     def counting(self, key: str, size: int) -> Iterator[None]:
-        """Count bytes while something is made; keep() makes that permanent. Raises ExhaustedError."""
+        """Count bytes while something is made; keep() makes that permanent. Raises: ExhaustedError."""
         with self.account.lock:
             if size > 0 and self.records.most and self.records.used + size > self.records.most:
                 raise ExhaustedError(f"{size} bytes for {key} do not fit any more into pool {self.pool!r}")
@@ -168,7 +168,7 @@ class LvmTable:
         return tags.volume_name(self.group, name)
 
     def layout(self, parameters: Mapping[str, str]) -> Layout:
-        """The layout for class parameters in this pool. Raises InvalidError, UnsupportedError."""
+        """The layout for class parameters in this pool. Raises: InvalidError, UnsupportedError."""
         return lvm_layout.read(parameters, thin_pool=self.bounds.thin, pool=self.pool)
 
     def layout_of(self, lv: str, record: VolumeRecord) -> Layout:
@@ -186,7 +186,7 @@ class LvmTable:
         return {(lv := self.lv(record.name)): self.layout_of(lv, record) for record in self.records.trash()}
 
     def extent(self) -> int:
-        """Bytes of an extent. Raises UnavailableError."""
+        """Bytes of an extent. Raises: UnavailableError."""
         self.check_open()
         return self.account.fresh().extent
 
@@ -198,7 +198,7 @@ class LvmTable:
         self.keep(self.lv(record.name), after)
 
     def retag(self, lv: str, before: TagEntry, after: TagEntry) -> None:
-        """Replace the record in the tags of a logical volume. Raises HostError."""
+        """Replace the record in the tags of a logical volume. Raises: HostError."""
         found = self.account.find(lv)
         if words := tags.change(found.tags if found else tags.encode(before), after):
             lvm.lvm("lvchange", "--quiet", *words, f"{self.group}/{lv}")
@@ -209,7 +209,7 @@ class LvmTable:
         return uuid5(NAMESPACE_URL, f"lvm:{self.group}/{name}/{created!r}")
 
     def size_of(self, lv: str) -> int:
-        """Bytes of a logical volume, 0 for none. Raises UnavailableError, HostError."""
+        """Bytes of a logical volume, 0 for none. Raises: UnavailableError, HostError."""
         found = self.account.find(lv)
         return found.size if found else 0
 
@@ -218,7 +218,7 @@ class LvmTable:
         return lvm.device(self.group, self.lv(record.name))
 
     def activate(self, lv: str) -> str:
-        """Activate a logical volume if needed; return its device. Raises HostError."""
+        """Activate a logical volume if needed; return its device. Raises: HostError."""
         if (path := lvm.device(self.group, lv)) is not None:
             return path
         # --yes: after a restart of the machine, LVM asks whether the origin of a thick snapshot may be activated too.
@@ -228,7 +228,7 @@ class LvmTable:
         return path
 
     def deactivate(self, lv: str) -> None:
-        """Deactivate a logical volume. Raises PreconditionError while it is in use, HostError."""
+        """Deactivate a logical volume. Raises: PreconditionError while it is in use, HostError."""
         lvm.lvm("lvchange", "--quiet", "--activate", "n", f"{self.group}/{lv}")
 
 
@@ -325,6 +325,6 @@ def _fault_of_snapshots(table: LvmTable, found: LogicalVolume) -> str:
 
 
 def is_lost_snapshot(group: str, lv: str) -> bool:
-    """Whether a thick snapshot has overflowed and can no longer be read. Raises HostError."""
+    """Whether a thick snapshot has overflowed and can no longer be read. Raises: HostError."""
     status = dm.status(lvm.mapper_name(group, lv))
     return status is not None and status[0] == "snapshot" and status[1].startswith(_LOST)

@@ -68,7 +68,7 @@ def is_ours(tags: Sequence[str]) -> bool:
 
 
 def encode(entry: TagEntry) -> list[str]:
-    """The tags for a record. Raises InvalidError when a value is too long for a tag."""
+    """The tags for a record. Raises: InvalidError when a value is too long for a tag."""
     record = entry.record
     plain = {tag: str(getattr(record, field)) for tag, field in _FIELDS.items()}
     plain["fs"] = "" if record.block else record.fstype
@@ -101,7 +101,7 @@ def change(before: Sequence[str], after: TagEntry) -> list[str]:
 def decode(tags: Sequence[str]) -> TagEntry:
     """The record in tags; foreign tags are skipped.
 
-    Raises ValueError when it is damaged or of a later tonnage: tags that differ from what encode() returns.
+    Raises: ValueError when it is damaged or of a later tonnage: tags that differ from what encode() returns.
     """
     ours = [tag for tag in tags if tag.startswith(f"{_OURS}.")]
     sums = [tag for tag in ours if tag.startswith(f"{_OURS}.{_SUM}=")]
@@ -164,8 +164,8 @@ def lv_name(group: str, entry: TagEntry) -> str:
 def found_at(group: str, lv: str, entry: TagEntry) -> TagEntry:
     """Check the name of a logical volume against its tags `entry`; return what it is.
 
-    Raises ValueError where the two disagree, as when the tags are restored from an earlier moment. So a volume is never
-    taken for a half-made one.
+    Raises: ValueError where the two disagree, as when the tags are restored from an earlier moment. So a volume is
+    never taken for a half-made one.
     """
     if entry.kind is TagKind.VOLUME and lv == lv_name(group, replace(entry, kind=TagKind.COPY)):
         return replace(entry, kind=TagKind.COPY)

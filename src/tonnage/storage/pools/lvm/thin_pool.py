@@ -42,7 +42,7 @@ class ThinWatch:
         self._warned = False
 
     def open(self, group: VolumeGroup) -> None:
-        """Create the thin pool if it is missing, and configure it. Raises UnavailableError, HostError."""
+        """Create the thin pool if it is missing, and configure it. Raises: UnavailableError, HostError."""
         thin = self._bounds.thin
         if not thin:
             return
@@ -71,7 +71,7 @@ class ThinWatch:
             self._account.distrust()
 
     def make(self, *command: str) -> None:
-        """Run an LVM command that creates something in the thin pool. Raises what lvm() does.
+        """Run an LVM command that creates something in the thin pool. Raises: what lvm() does.
 
         It runs once more when leftovers of a killed command were in the way.
         """
@@ -103,7 +103,7 @@ class ThinWatch:
         return self._account.read()
 
     def state(self) -> dm.ThinPool:
-        """Fullness of the thin pool, from the kernel; as last read where it is not active. Raises HostError."""
+        """Fullness of the thin pool, from the kernel; as last read where it is not active. Raises: HostError."""
         name = lvm.mapper_name(self._account.name, self._bounds.thin)
         found = dm.thin_pool(f"{name}-tpool") or dm.thin_pool(name)
         if found is None:
@@ -124,12 +124,12 @@ class ThinWatch:
         return full
 
     def empties(self, most: int) -> bool:
-        """Whether it is not full any more once its volumes have at most so many bytes. Raises HostError."""
+        """Whether it is not full any more once its volumes have at most so many bytes. Raises: HostError."""
         found = self.state()
         return found.writable and found.metadata < FULL_METADATA and most < FULL_DATA * self._account.pool.size
 
     def fault(self) -> str:
-        """The problem of the thin pool for its volumes, "" for none. Raises UnavailableError, HostError."""
+        """The problem of the thin pool for its volumes, "" for none. Raises: UnavailableError, HostError."""
         found = self.state()
         if not found.writable:
             return f"its thin pool {self._path} takes no more writes: see the kernel's log, then lvm lvconvert --repair"
@@ -145,7 +145,7 @@ _RUN = "/run/tonnage"
 
 
 def settle(group: str, pool: str) -> bool:
-    """Make an active thin pool agree with LVM's metadata; return whether it had to. Idempotent. Raises HostError.
+    """Make an active thin pool agree with LVM's metadata; return whether it had to. Idempotent. Raises: HostError.
 
     Only the device that LVM would assign to the next volume is removed, and only if no volume has its number: LVM
     counts upwards from the highest.
@@ -172,10 +172,10 @@ _AHEAD = re.compile(r"transaction_id is (\d+), while expected (\d+)")
 
 
 def catch_up(group: str, pool: str, said: str) -> bool:
-    """Update LVM's metadata to a thin pool that is one transaction ahead, which LVM refuses to activate.
+    """Update LVM's metadata to a thin pool that is one transaction ahead, which LVM rejects to activate.
 
     settle() does the rest. said: LVM's error message. Returns whether that was the cause. vgcfgrestore(8) is the only
-    way: the kernel takes messages only from an active pool. Raises HostError.
+    way: the kernel takes messages only from an active pool. Raises: HostError.
     """
     found = _AHEAD.search(said)
     if found is None or int(found[1]) != int(found[2]) + 1:
@@ -192,7 +192,7 @@ def catch_up(group: str, pool: str, said: str) -> bool:
 def following(metadata: str, pool: str, *, before: int) -> str:
     """LVM's metadata of a group, as vgcfgbackup writes them, with the thin pool's transaction increased.
 
-    before: the transaction that it must have. Raises HostError unless the metadata are exactly as expected.
+    before: the transaction that it must have. Raises: HostError unless the metadata are exactly as expected.
     """
     volume = re.search(rf"^\t\t{re.escape(pool)} {{$.*?^\t\t}}$", metadata, re.MULTILINE | re.DOTALL)
     text = volume[0] if volume else ""

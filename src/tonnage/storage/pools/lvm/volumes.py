@@ -45,7 +45,7 @@ class LogicalVolumes:
         self._renaming = threading.Lock()
 
     def check_name(self, name: str) -> None:
-        """Free the name for a new volume. Raises AlreadyExistsError when it belongs to others, HostError."""
+        """Free the name for a new volume. Raises: AlreadyExistsError when it belongs to others, HostError."""
         self._table.records.check_damaged(name)
         lv = self._table.lv(name)
         for left, entry in list(self._table.entries.items()):
@@ -70,7 +70,7 @@ class LogicalVolumes:
         return ExtentReservation(lvm_tags.lv_name(self._table.group, entry), layout, extents, extents * extent, tags)
 
     def lvcreate(self, reservation: ExtentReservation) -> None:
-        """Make an empty logical volume. Raises ExhaustedError, HostError."""
+        """Make an empty logical volume. Raises: ExhaustedError, HostError."""
         tags = [word for tag in reservation.tags for word in ("--addtag", tag)]
         command = ["lvcreate", "--yes", "--quiet", "--name", reservation.name, *tags]
         if reservation.layout.thin:
@@ -82,7 +82,7 @@ class LogicalVolumes:
             lvm.lvm(*command, *reservation.layout.arguments(), self._table.group)
 
     def empty(self, lv: str) -> None:
-        """Discard the content of a new thin volume. Raises HostError.
+        """Discard the content of a new thin volume. Raises: HostError.
 
         LVM may have given it a device that a killed command had left, with the content of another volume.
         """
@@ -97,7 +97,7 @@ class LogicalVolumes:
                 block_device.zero(fd)
 
     def create(self, record: VolumeRecord) -> VolumeRecord:
-        """Create an empty volume; return its record. Raises AlreadyExistsError, ExhaustedError, HostError."""
+        """Create an empty volume; return its record. Raises: AlreadyExistsError, ExhaustedError, HostError."""
         if record.fstype:
             record = replace(record, length=form_of(record.fstype, record.mkfs).length(record.size))
         else:
@@ -119,13 +119,13 @@ class LogicalVolumes:
         return record
 
     def _zero(self, lv: str) -> None:
-        """Zero the former content of a raw block volume, which has no file system to hide it. Raises HostError."""
+        """Zero the former content of a raw block volume, which has no file system to hide it. Raises: HostError."""
         path = self._table.activate(lv)
         with host_errors(f"cannot overwrite {self._table.group}/{lv}"), block_device.locked(path) as fd:
             block_device.zero(fd)
 
     def complete(self, lv: str, record: VolumeRecord) -> None:
-        """Rename what was made to its volume's name, which creates the volume. Raises HostError."""
+        """Rename what was made to its volume's name, which creates the volume. Raises: HostError."""
         name = self._table.lv(record.name)
         lvm.lvm("lvrename", "--quiet", self._table.group, lv, name)
         with self._table.account.lock:
@@ -151,7 +151,7 @@ class LogicalVolumes:
     def let_go(self, lv: str, entry: TagEntry) -> None:
         """Remove an unused volume, or rename it while its thick snapshots need it.
 
-        lvremove would remove them too. Raises PreconditionError when one of them is not tonnage's, HostError.
+        lvremove would remove them too. Raises: PreconditionError when one of them is not tonnage's, HostError.
         """
         if self._is_origin(lv) and not self._table.account.thick_snapshots(lv):
             self._table.account.read()
@@ -177,7 +177,7 @@ class LogicalVolumes:
     def discard(self, lv: str, entry: TagEntry, *, as_well: VolumeRecord | None = None) -> None:
         """Remove a logical volume of ours for good; start to erase it if its class says so.
 
-        as_well: for a snapshot its volume, which may have changed since. Raises HostError.
+        as_well: for a snapshot its volume, which may have changed since. Raises: HostError.
         """
         record = entry.record
         found = self._table.account.find(lv)
@@ -214,7 +214,7 @@ class LogicalVolumes:
         return name
 
     def remove(self, lv: str, entry: TagEntry) -> None:
-        """Remove a logical volume; one that is gone is success. Raises PreconditionError while in use, HostError."""
+        """Remove a logical volume; one that is gone is success. Raises: PreconditionError while in use, HostError."""
         with self._table.account.removing(lv, self._table.layout_of(lv, entry.record)), suppress(NotFoundError):
             lvm.lvm("lvremove", "--yes", "--quiet", f"{self._table.group}/{lv}")
         with self._table.account.lock:
@@ -224,7 +224,7 @@ class LogicalVolumes:
     # Expansion
 
     def expand(self, name: str, size: int) -> VolumeRecord:
-        """Expand a volume to `size` bytes; return its record. Raises ExhaustedError, PreconditionError, HostError."""
+        """Expand a volume to `size` bytes; return its record. Raises: ExhaustedError, PreconditionError, HostError."""
         record, lv = self._table.records.get(name), self._table.lv(name)
         self.check_expand(record)
         larger = enlarged(record, size, is_used=record.state != "new")
@@ -239,7 +239,7 @@ class LogicalVolumes:
         return larger
 
     def check_expand(self, record: VolumeRecord) -> None:
-        """Check whether a volume can be extended at the moment. Raises PreconditionError, HostError."""
+        """Check whether a volume can be extended at the moment. Raises: PreconditionError, HostError."""
         is_used = record.state != "new"
         if is_used and not record.block and record.fstype == "ext4" and not filesystem.may_grow_ext4():
             raise PreconditionError(

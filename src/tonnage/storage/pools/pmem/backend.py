@@ -51,7 +51,7 @@ FEATURES = Features(
     fstypes=("ext4", "xfs"),
     parameters=frozenset({overhead.NSMODE, ERASE, RESERVE, MKFS_OPTIONS, SOURCE}),
     modifiable=frozenset({ERASE}),
-    refused=MAPPED,
+    rejected=MAPPED,
 )
 _REMEDY = (
     "put a copy of the record back and restart the driver, or save its content and remove the namespace by hand"
@@ -248,7 +248,7 @@ class PmemBackend(Backend):
         return record
 
     def _clear(self, name: str) -> None:
-        """Remove what a failed create() has left, before the name is used for another namespace. Raises HostError."""
+        """Remove what a failed create() has left, before the name is used for another namespace. Raises: HostError."""
         if (left := self._left.get(name)) is not None:
             region, uuid = left
             region.destroy(uuid)
@@ -256,7 +256,7 @@ class PmemBackend(Backend):
             del self._left[name]
 
     def _choose(self, record: VolumeRecord, mode: str) -> PmemRegion:
-        """The region with the smallest sufficient piece, to spare large pieces. Raises ExhaustedError."""
+        """The region with the smallest sufficient piece, to spare large pieces. Raises: ExhaustedError."""
         fitting = []
         for region in self._regions:
             found = region.region
@@ -274,7 +274,7 @@ class PmemBackend(Backend):
         self.records.volumes[record.name] = record
 
     def namespace(self, record: VolumeRecord) -> PmemNamespace:
-        """A volume's namespace with its device. Raises HostError when it is gone."""
+        """A volume's namespace with its device. Raises: HostError when it is gone."""
         return self.homes[record.name].namespace(record.uuid)
 
     def delete(self, name: str) -> None:

@@ -43,7 +43,7 @@ def mkfs(namespace: PmemNamespace, record: VolumeRecord) -> list[str]:
 
 
 def clear(tool: Ndctl, namespace: PmemNamespace, *, block: bool) -> None:
-    """Wipe former content of a new namespace. Raises BusyError, HostError.
+    """Wipe former content of a new namespace. Raises: BusyError, HostError.
 
     All of it for raw block; otherwise only the signatures of file systems.
     """
@@ -83,7 +83,7 @@ def _is_held(device: str) -> bool:
 
 
 def wipe_ends(device: str) -> None:
-    """Wipe signatures of former content of that memory. Raises BusyError, HostError."""
+    """Wipe signatures of former content of that memory. Raises: BusyError, HostError."""
     with block_device.locked(device) as fd:
         end = os.lseek(fd, 0, os.SEEK_END)
         ends = min(_ENDS, end // 2 // SECTOR * SECTOR)

@@ -34,7 +34,7 @@ class PmemErasures:
     def open(self, regions: Sequence[PmemRegion], volumes: Mapping[str, VolumeRecord]) -> list[str]:
         """Read the jobs; return the names of volumes whose record a kill has left.
 
-        Raises UnavailableError, HostError.
+        Raises: UnavailableError, HostError.
         """
         self.faults = []
         by_uuid = {str(record.uuid): record.name for record in volumes.values()}
@@ -60,7 +60,7 @@ class PmemErasures:
         self._folders, self._jobs, self._regions = {}, {}, {}
 
     def add(self, region: PmemRegion, record: VolumeRecord, namespace: PmemNamespace, method: str) -> None:
-        """Add a volume's namespace; durable when this returns. Raises ExhaustedError, HostError."""
+        """Add a volume's namespace; durable when this returns. Raises: ExhaustedError, HostError."""
         length = namespace.size if namespace.mode == "devdax" else namespace.usable
         job = EraseJob(str(record.uuid), record.name, method, length, reserved=record.size)
         self._put(region, job)

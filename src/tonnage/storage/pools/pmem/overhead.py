@@ -21,7 +21,7 @@ _LEAST = {"fsdax": 0, "devdax": 0, "sector": 32 * MI}  # raw: an arena has 16 Mi
 
 
 def mode_of(parameters: Mapping[str, str], default: str) -> str:
-    """The mode of a class's volumes: `fsdax`, `devdax` or `sector`. Raises InvalidError."""
+    """The mode of a class's volumes: `fsdax`, `devdax` or `sector`. Raises: InvalidError."""
     mode = parameters.get(NSMODE) or default
     if mode not in MODES:
         raise InvalidError(f"parameter {NSMODE}={mode[:40]!r}: want one of {', '.join(MODES)}")

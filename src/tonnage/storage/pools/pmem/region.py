@@ -54,7 +54,7 @@ class PmemRegion:
         self._mounted: Path | None = None
 
     def open(self) -> None:
-        """Lock the region; make the namespace for records if there is none yet. Raises UnavailableError, HostError."""
+        """Lock the region; make the namespace for records if there is none yet. Raises: UnavailableError, HostError."""
         try:
             with host_errors(f"records of {self.name}", error=UnavailableError):
                 self._held = take(self.name)
@@ -120,14 +120,14 @@ class PmemRegion:
 
     @property
     def region(self) -> Region:
-        """The current state of the region. Raises UnavailableError."""
+        """The current state of the region. Raises: UnavailableError."""
         try:
             return ndctl.region(self.name)
         except HostError as failure:
             raise UnavailableError(f"{self.name}: {failure}") from failure
 
     def without(self, trash: Collection[UUID]) -> Region:
-        """The state of the region once the namespaces of trash are destroyed. Raises UnavailableError, HostError."""
+        """The state of the region once the namespaces of trash are destroyed. Raises: UnavailableError, HostError."""
         if not trash:
             return self.region
         found = ndctl.namespaces(self.name)
@@ -135,11 +135,11 @@ class PmemRegion:
         return self.region.without(gone, [namespace for namespace in found if namespace not in gone])
 
     def find(self, uuid: UUID) -> PmemNamespace | None:
-        """The namespace of that UUID. Raises HostError."""
+        """The namespace of that UUID. Raises: HostError."""
         return ndctl.find(self.name, uuid)
 
     def namespace(self, uuid: UUID) -> PmemNamespace:
-        """The namespace of that UUID with its device, in its own mode. Raises HostError when it is gone."""
+        """The namespace of that UUID with its device, in its own mode. Raises: HostError when it is gone."""
         found = self.find(uuid)
         if found is None:
             raise HostError(f"{self.name} has no namespace {uuid} any more (ndctl list -N): its content is lost")
@@ -151,7 +151,7 @@ class PmemRegion:
     def make(self, record: VolumeRecord, mode: str) -> PmemNamespace:
         """Make the namespace of a record of length 0, whose `made` is the needed bytes.
 
-        After a failure, leftovers are removed. Raises ExhaustedError, HostError.
+        After a failure, leftovers are removed. Raises: ExhaustedError, HostError.
         """
         region = self.region
         raw = overhead.raw_size(mode, record.made, region.align)
@@ -171,7 +171,7 @@ class PmemRegion:
     def relabel(self, uuid: UUID, label: str) -> None:
         """Change the label of a volume's namespace; its device is gone for a moment. Idempotent.
 
-        Raises PreconditionError while it is in use, HostError.
+        Raises: PreconditionError while it is in use, HostError.
         """
         with self._lock:
             found = self.find(uuid)
@@ -179,7 +179,7 @@ class PmemRegion:
                 self.tool.rename(self.tool.ready(found), label)
 
     def destroy(self, uuid: UUID) -> None:
-        """Destroy a namespace of ours. Idempotent. Raises PreconditionError while in use, HostError."""
+        """Destroy a namespace of ours. Idempotent. Raises: PreconditionError while in use, HostError."""
         with self._lock:
             self._destroy(uuid)
 
@@ -189,7 +189,7 @@ class PmemRegion:
 
 
 def take(region: str) -> int:
-    """Lock a region for this process until the descriptor is closed. Raises UnavailableError, OSError.
+    """Lock a region for this process until the descriptor is closed. Raises: UnavailableError, OSError.
 
     An orphaned ndctl of a killed process holds the lock for a moment.
     """
@@ -213,7 +213,7 @@ def label_of(name: str) -> str:
 
 
 def select(wanted: str, where: str) -> list[Region]:
-    """The regions of a pool. Raises UnavailableError, saying what to do."""
+    """The regions of a pool. Raises: UnavailableError, saying what to do."""
     found = ndctl.regions()
     if wanted:
         found = [region for region in found if wanted in (region.name, f"{region.cookie:#x}")]

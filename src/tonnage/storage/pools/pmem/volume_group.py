@@ -38,7 +38,7 @@ FEATURES = replace(
     fstypes=("ext4", "xfs"),
     parameters=backend.FEATURES.parameters - LIMITS - {"cowSize", "thin"},
     modifiable=backend.FEATURES.modifiable - LIMITS,
-    refused={**MAPPED, "cowSize": _PLAIN, "thin": _PLAIN},
+    rejected={**MAPPED, "cowSize": _PLAIN, "thin": _PLAIN},
     snapshots=False,
     clones=False,
 )
@@ -118,7 +118,7 @@ def _add(tool: Ndctl, part: PmemNamespace, group: str, disks: Sequence[str]) -> 
 
 
 def _disks(group: str) -> list[str]:
-    """The disks of a group, none when there is no such group. Raises HostError."""
+    """The disks of a group, none when there is no such group. Raises: HostError."""
     try:
         return [disk.name for disk in lvm.read(group).disks]
     except (NotFoundError, UnavailableError):

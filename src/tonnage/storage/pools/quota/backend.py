@@ -26,7 +26,7 @@ from tonnage.storage.pools.base.parameters import ERASE, RESERVE, SOURCE, check_
 from tonnage.storage.pools.base.record import VolumeRecord
 from tonnage.storage.pools.base.reservation import Disks
 from tonnage.storage.pools.directory.backend import DirectoryBackend, PoolFolder
-from tonnage.storage.pools.directory.bind_mounts import LEAST, REFUSED, BindMounts, check_no_erasure, limit_for, seed
+from tonnage.storage.pools.directory.bind_mounts import LEAST, REJECTED, BindMounts, check_no_erasure, limit_for, seed
 from tonnage.storage.pools.directory.content import VolumeContent
 from tonnage.storage.pools.directory.directory import disk_errors
 from tonnage.storage.pools.fs.formats import BLOCK
@@ -64,7 +64,7 @@ class QuotaDirectories(VolumeContent):
         return PROJECTS
 
     def check(self, parameters: Mapping[str, str]) -> None:
-        """Check parameters. Raises UnsupportedError for ext4 without `allowUnenforced`."""
+        """Check parameters. Raises: UnsupportedError for ext4 without `allowUnenforced`."""
         check_shared(parameters)
         check_no_erasure(parameters)
         allowed = parameters.get("allowUnenforced", "false")
@@ -83,7 +83,7 @@ class QuotaDirectories(VolumeContent):
             yield fd
 
     def prepare(self) -> None:
-        """Raises UnavailableError unless the file system there holds projects to their limits."""
+        """Raises: UnavailableError unless the file system there holds projects to their limits."""
         existing = next(path for path in (self._folder.path, *self._folder.path.parents) if path.exists())
         device = os.stat(existing).st_dev
         number = f"{os.major(device)}:{os.minor(device)}"
@@ -106,7 +106,7 @@ class QuotaDirectories(VolumeContent):
     def restore(self, record: VolumeRecord) -> None:
         """Find the project of a volume; set its limit again where it differs.
 
-        Raises ValueError when it is in no project of ours, so that its size is not enforced, OSError.
+        Raises: ValueError when it is in no project of ours, so that its size is not enforced, OSError.
         """
         with self._opened(self._folder.content(record.name).name) as fd:
             number = quota.project(fd)
@@ -133,7 +133,7 @@ class QuotaDirectories(VolumeContent):
         return structs.replace(record, project=number)
 
     def _unused(self, fd: int) -> int:
-        """An unused project. Raises OSError."""
+        """An unused project. Raises: OSError."""
         while True:
             self._next += 1
             with suppress(FileNotFoundError):  # xfs knows only those that were used
@@ -203,7 +203,7 @@ FEATURES = Features(
     blocks=False,
     parameters=frozenset({"allowUnenforced", ERASE, RESERVE, SOURCE}),
     expansion=True,
-    refused=REFUSED,
+    rejected=REJECTED,
     least=LEAST,
 )
 

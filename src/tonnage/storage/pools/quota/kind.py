@@ -10,7 +10,7 @@ _look_at_directory = directory.looking("quota")
 
 
 def _look(config: DirectoryConfig) -> str:
-    """Raises UnavailableError also where the file system has no project quotas."""
+    """Raises: UnavailableError also where the file system has no project quotas."""
     from tonnage.storage.pools.quota.backend import make_backend
 
     assert config.where is not None  # make() has checked it

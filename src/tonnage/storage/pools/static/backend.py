@@ -51,7 +51,7 @@ FEATURES = Features(
     "static",
     fstypes=("ext4", "xfs", "btrfs"),
     parameters=frozenset({CLEANER}),
-    refused={
+    rejected={
         ERASE: "the parameter cleaner says how a disk is erased",
         RESERVE: _ALONE,
         IOPS: _ALONE,
@@ -127,17 +127,17 @@ class StaticBackend(Backend):
     # Looking at disks
 
     def refresh(self) -> FoundDisk:
-        """Read the directory again; log newly rejected entries. Raises UnavailableError."""
+        """Read the directory again; log newly rejected entries. Raises: UnavailableError."""
         with self.records.lock:  # it opens free devices exclusively: a concurrent read, or mkfs on one, would get EBUSY
             found = look(self.directory)
             unknown = [disk for entry, disk in found.disks.items() if self._is_unknown(entry)]
             self._lost = content.lost_volumes(unknown)
             taken = {disk.entry: _taken_by_others(disk) or content.foreign(disk) for disk in unknown}
-            refused = {**found.refused, **self._damaged(), **{entry: why for entry, why in taken.items() if why}}
-            for entry, why in refused.items():
-                if self._found.refused.get(entry) != why:
+            rejected = {**found.rejected, **self._damaged(), **{entry: why for entry, why in taken.items() if why}}
+            for entry, why in rejected.items():
+                if self._found.rejected.get(entry) != why:
                     log.warning("entry is no volume path=%s reason=%s", self.directory / entry, why)
-            self._found = FoundDisk(found.disks, refused)
+            self._found = FoundDisk(found.disks, rejected)
             return self._found
 
     def _is_unknown(self, entry: str) -> bool:
@@ -150,10 +150,10 @@ class StaticBackend(Backend):
         }
 
     def problems(self, erasing: Sequence[Erasure]) -> list[str]:
-        """Entries that are not volumes, missing disks, and failing cleaners. Raises UnavailableError."""
-        refused = self.refresh().refused
+        """Entries that are not volumes, missing disks, and failing cleaners. Raises: UnavailableError."""
+        rejected = self.refresh().rejected
         missing = [fault for entry in sorted(self.disk_records.disks) if (fault := self._absence(entry))]
-        return [f"{self.directory / entry}: {why}" for entry, why in sorted(refused.items())] + [
+        return [f"{self.directory / entry}: {why}" for entry, why in sorted(rejected.items())] + [
             *missing,
             *(f"volume {e.name} is not cleaned: {e.problem}" for e in erasing if e.problem),
         ]
@@ -164,7 +164,7 @@ class StaticBackend(Backend):
         if record is None:
             return ""  # the cleaner has ended in its thread: the disk is free
         if disk is None:
-            why = self._found.refused.get(entry, "it is not there")
+            why = self._found.rejected.get(entry, "it does not exist")
             return f"disk {self.directory / entry}: {why}; bring it back as it was"
         if disk.identity != record.identity:
             return (
@@ -180,14 +180,14 @@ class StaticBackend(Backend):
         return why and f"disk {self.directory / entry}: {why}"
 
     def present(self, entry: str) -> StaticDisk:
-        """The disk of a record. Raises HostError when it is missing or another one; UnavailableError."""
+        """The disk of a record. Raises: HostError when it is missing or another one; UnavailableError."""
         found = self.refresh()
         if fault := self._absence(entry):
             raise HostError(fault)
         return found.disks[entry]
 
     def _disk_of(self, name: str) -> StaticDisk:
-        """The disk of a volume. Raises UnavailableError: an unreachable volume is not deleted."""
+        """The disk of a volume. Raises: UnavailableError: an unreachable volume is not deleted."""
         try:
             return self.present(self._entries[name])
         except HostError as fault:
@@ -213,10 +213,10 @@ class StaticBackend(Backend):
         return self._capacity(list(self._fitting(self.refresh(), fstype, parameters, block=block)))
 
     def overall(self) -> Capacity:
-        """Capacity of all disks. Raises UnavailableError."""
+        """Capacity of all disks. Raises: UnavailableError."""
         self.check_open()
         found = self.refresh()
-        return self._capacity([(disk, disk.size) for disk in found.disks.values() if disk.entry not in found.refused])
+        return self._capacity([(disk, disk.size) for disk in found.disks.values() if disk.entry not in found.rejected])
 
     def _capacity(self, fitting: Sequence[tuple[StaticDisk, int]]) -> Capacity:
         total = sum(size for _, size in fitting)
@@ -230,7 +230,7 @@ class StaticBackend(Backend):
         """Disks, free or not, that fit a class, with their size for it."""
         overwrites = cleaner_of(parameters) in OVERWRITES
         for disk in found.disks.values():
-            if disk.entry in found.refused:
+            if disk.entry in found.rejected:
                 continue
             if disk.block:
                 size = disk.usable(fstype) if block or fstype else 0
@@ -244,7 +244,7 @@ class StaticBackend(Backend):
     def create(self, request: VolumeRequest, want: RequestedVolume, origin: VolumeRecord | None = None) -> VolumeRecord:
         """Create a volume of the smallest free disk that fits.
 
-        Raises ExhaustedError, OutOfRangeError, HostError, UnavailableError.
+        Raises: ExhaustedError, OutOfRangeError, HostError, UnavailableError.
         """
         self.records.check_damaged(request.name)
         with self.records.lock:
@@ -320,7 +320,7 @@ class StaticBackend(Backend):
             raise
 
     def _check_unknown(self, name: str) -> None:
-        """Raises HostError if an unknown volume may have a damaged or lost record: it is not deleted then."""
+        """Raises: HostError if an unknown volume may have a damaged or lost record: it is not deleted then."""
         self._check_lost(name)
         if damaged := sorted(self.disk_records.damaged.items()):
             entry, why = damaged[0]
@@ -330,7 +330,7 @@ class StaticBackend(Backend):
             )
 
     def _check_lost(self, name: str) -> None:
-        """Raises HostError if a disk without a record says that it is that volume."""
+        """Raises: HostError if a disk without a record says that it is that volume."""
         if entry := self._lost.get(name):
             raise HostError(
                 f"volume {name[:128]}: disk {self.directory / entry} says that it is this volume, and its record is not"
@@ -340,7 +340,7 @@ class StaticBackend(Backend):
     def give_up(self) -> None:
         """Delete all volumes at the end of their cluster. Idempotent.
 
-        Raises PreconditionError, UnavailableError, HostError.
+        Raises: PreconditionError, UnavailableError, HostError.
 
         Quick cleaners run at once, others when the pool is opened next.
         """

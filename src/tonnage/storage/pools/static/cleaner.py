@@ -31,7 +31,7 @@ CLEANERS = (QUICK, "discard", "zero", "shred")
 
 
 def cleaner_of(parameters: Mapping[str, str]) -> str:
-    """The cleaner that a class chooses. Raises InvalidError."""
+    """The cleaner that a class chooses. Raises: InvalidError."""
     name = parameters.get(CLEANER, QUICK)
     if name not in CLEANERS:
         raise InvalidError(f"parameter {CLEANER}: {name[:40]!r} is unknown, want {', '.join(CLEANERS)}")
@@ -48,7 +48,7 @@ def job_for(disk: StaticDisk, volume: str, cleaner: str) -> EraseJob:
 
 
 def wipe_signatures(fd: int) -> None:
-    """Zero the signatures of file systems, volume managers and partition tables. Durable. Raises OSError.
+    """Zero the signatures of file systems, volume managers and partition tables. Durable. Raises: OSError.
 
     They are at both ends, with copies in between.
     """
@@ -101,7 +101,7 @@ class Cleaning:
         return [record.job for record in list(self._records.disks.values()) if record.job is not None]
 
     def path(self, job: EraseJob) -> Path:
-        """The device to erase. Raises HostError also when the disk is gone or another one: nothing is written then."""
+        """The device to erase. Raises: HostError also when the disk is gone or another one: nothing is written then."""
         disk = self._present(job.key)
         if disk.node is None:
             raise HostError(f"disk {job.key} is a mount now, {job.method} was begun on a block device")
@@ -111,7 +111,7 @@ class Cleaning:
         self._records.write(replace(self._records.disks[job.key], job=job))
 
     def finish(self, job: EraseJob) -> None:
-        """Finish the cleaner's other steps, then the disk is free. Raises HostError."""
+        """Finish the cleaner's other steps, then the disk is free. Raises: HostError."""
         disk = self._present(job.key)
         try:
             if disk.node is None:

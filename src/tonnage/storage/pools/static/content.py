@@ -56,7 +56,7 @@ def places(end: int) -> Iterator[tuple[int, int]]:
 
 
 def is_blank(fd: int) -> bool:
-    """Whether an open device reads as a cleaner leaves it. Raises OSError."""
+    """Whether an open device reads as a cleaner leaves it. Raises: OSError."""
     end = device.size(fd)
     if device.probe(fd) is not None:
         return False
@@ -112,43 +112,43 @@ def _is_empty(path: Path) -> bool:
 
 
 def _mark_of(path: Path, name: str = MARK) -> str:
-    """The mark of a mounted file system, "" for none. Raises OSError."""
+    """The mark of a mounted file system, "" for none. Raises: OSError."""
     with ignore_errno(*_NO_MARKS), opened(path, _FOLDER) as fd:
         return os.getxattr(fd, name).decode(errors="replace")
     return ""
 
 
 def owner_of(path: Path) -> str:
-    """The volume that a mounted file system says it is, "" for none. Raises OSError."""
+    """The volume that a mounted file system says it is, "" for none. Raises: OSError."""
     mark = _mark_of(path)
     return mark.removeprefix(_VOLUME) if mark.startswith(_VOLUME) else ""
 
 
 def take(disk: StaticDisk, name: str) -> None:
-    """Mark a disk as a volume's, durably, where its file system has marks. Idempotent. Raises HostError."""
+    """Mark a disk as a volume's, durably, where its file system has marks. Idempotent. Raises: HostError."""
     if disk.node is None:
         _put(disk.path, f"{_VOLUME}{name}")
 
 
 def use(disk: StaticDisk) -> None:
-    """Mark a disk as used by a pod, durably, where its file system has marks. Idempotent. Raises HostError."""
+    """Mark a disk as used by a pod, durably, where its file system has marks. Idempotent. Raises: HostError."""
     if disk.node is None:
         _put(disk.path, "yes", USED)
 
 
 def is_used(disk: StaticDisk) -> bool:
-    """Whether a mounted file system is marked as used. Raises HostError."""
+    """Whether a mounted file system is marked as used. Raises: HostError."""
     with host_errors(f"disk {disk.path}: cannot be read"):
         return disk.node is None and bool(_mark_of(disk.path, USED))
 
 
 def shows_use(disk: StaticDisk) -> bool:
-    """Whether the content of a disk shows that a pod had it. Raises HostError."""
+    """Whether the content of a disk shows that a pod had it. Raises: HostError."""
     return is_used(disk) if disk.node is None else bool(foreign(disk))
 
 
 def give_back(disk: StaticDisk) -> None:
-    """Mark a disk as free with the content that it has, which no volume has changed. Idempotent. Raises HostError."""
+    """Mark a disk as free with the content that it has, which no volume has changed. Idempotent. Raises: HostError."""
     if disk.node is None:
         with host_errors(f"disk {disk.path}: cannot be read"):
             is_prepared = not _is_empty(disk.path)
@@ -156,7 +156,7 @@ def give_back(disk: StaticDisk) -> None:
 
 
 def clear(disk: StaticDisk) -> None:
-    """Remove the mark of a disk that is clean. Idempotent. Raises HostError."""
+    """Remove the mark of a disk that is clean. Idempotent. Raises: HostError."""
     if disk.node is None:
         _put(disk.path, "", USED)
         _put(disk.path, "")

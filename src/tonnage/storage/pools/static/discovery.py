@@ -58,10 +58,10 @@ class StaticDisk:
 
 @dataclass(frozen=True)
 class FoundDisk:
-    """The disks found in the directory. refused: entry -> why it is not a volume, and what to do."""
+    """The disks found in the directory. rejected: entry -> why it is not a volume, and what to do."""
 
     disks: Mapping[str, StaticDisk]
-    refused: Mapping[str, str]
+    rejected: Mapping[str, str]
 
 
 def readable(size: int) -> int:
@@ -73,7 +73,7 @@ def readable(size: int) -> int:
 
 
 def check_directory(directory: Path) -> None:
-    """Raises UnavailableError unless it is a plain directory that only root or this user can write to.
+    """Raises: UnavailableError unless it is a plain directory that only root or this user can write to.
 
     A link planted there would give away any disk of this machine.
     """
@@ -92,7 +92,7 @@ def check_directory(directory: Path) -> None:
 
 
 def look(directory: Path) -> FoundDisk:
-    """All disks in the directory. Raises UnavailableError when it cannot be read."""
+    """All disks in the directory. Raises: UnavailableError when it cannot be read."""
     try:
         entries = sorted(entry for entry in os.listdir(directory) if not entry.startswith(".") and entry not in _QUIET)
         here = os.stat(directory).st_dev
@@ -100,18 +100,18 @@ def look(directory: Path) -> FoundDisk:
     except (OSError, HostError) as failure:
         raise UnavailableError(f"discovery directory {directory}: {failure}") from failure
     found: dict[str, StaticDisk] = {}
-    refused: dict[str, str] = {}
+    rejected: dict[str, str] = {}
     for entry in entries:
         try:
             found[entry] = _disk(directory, entry, here, mounts)
         except TonnageError as reason:
-            refused[entry] = str(reason)
+            rejected[entry] = str(reason)
         except OSError as failure:
-            refused[entry] = f"it cannot be looked at: {failure.strerror}"
+            rejected[entry] = f"it cannot be looked at: {failure.strerror}"
     for entry, first in _doubles(found):
-        refused[entry] = f"it is the same disk as {first}: sizes would not be limits; remove one of the two"
+        rejected[entry] = f"it is the same disk as {first}: sizes would not be limits; remove one of the two"
         del found[entry]
-    return FoundDisk(found, refused)
+    return FoundDisk(found, rejected)
 
 
 def _doubles(found: Mapping[str, StaticDisk]) -> list[tuple[str, str]]:
@@ -125,7 +125,7 @@ def _doubles(found: Mapping[str, StaticDisk]) -> list[tuple[str, str]]:
 
 
 def _disk(directory: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -> StaticDisk:
-    """The disk of one entry. Raises InvalidError saying why it is not a volume, OSError."""
+    """The disk of one entry. Raises: InvalidError saying why it is not a volume, OSError."""
     try:
         check_name(entry)
     except InvalidError:
@@ -143,7 +143,7 @@ def _disk(directory: Path, entry: str, here: int, mounts: Mapping[str, Mount]) -
     try:
         node = path.resolve(strict=True)
     except (FileNotFoundError, RuntimeError):
-        raise InvalidError(f"it leads to {os.readlink(path)}, which is not there") from None
+        raise InvalidError(f"it leads to {os.readlink(path)}, which does not exist") from None
     if not stat.S_ISBLK(os.stat(node).st_mode):
         raise InvalidError(f"it leads to {node}, which is no block device: mount file systems, do not link to them")
     return _device(path, entry, node)

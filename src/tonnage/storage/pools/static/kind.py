@@ -45,7 +45,7 @@ def _look(config: StaticConfig) -> str:
     assert config.where is not None  # make() has checked it
     discovery.check_directory(config.where)
     found = discovery.look(config.where)
-    rejected = "".join(f"; {entry} is left out: {why}" for entry, why in found.refused.items())
+    rejected = "".join(f"; {entry} is left out: {why}" for entry, why in found.rejected.items())
     return f"static in {config.where}, {len(found.disks)} disks{rejected}"
 
 

@@ -37,7 +37,7 @@ def format_once(record: VolumeRecord, disk: StaticDisk, write: Callable[[VolumeR
     """Format a block device that was never used; return the record of what is on it then. Idempotent.
 
     A new file system of that kind stays: the disk was prepared with it. So does a used one of a volume that a former
-    version made, which offered such disks. write: writes a record. Raises PreconditionError when there is anything
+    version made, which offered such disks. write: writes a record. Raises: PreconditionError when there is anything
     else, BusyError, HostError.
     """
     node = str(disk.node)
@@ -56,7 +56,7 @@ def format_once(record: VolumeRecord, disk: StaticDisk, write: Callable[[VolumeR
 
 
 def _prepared(record: VolumeRecord, fd: int, found: device.Signature) -> UUID | None:
-    """The UUID of a file system that the disk was prepared with, None when it was not. Raises OSError."""
+    """The UUID of a file system that the disk was prepared with, None when it was not. Raises: OSError."""
     if found.kind != record.fstype or found.uuid in (None, record.uuid):
         return None
     is_former = not content.is_derived(record.uuid) and found.uuid is not None and not content.is_derived(found.uuid)
@@ -114,7 +114,7 @@ class StaticMounts(Mounts):
         return record.state == "new"
 
     def _begin(self, record: VolumeRecord, disk: StaticDisk) -> None:
-        """Make a disk ready that was never used. Raises PreconditionError, BusyError, HostError."""
+        """Make a disk ready that was never used. Raises: PreconditionError, BusyError, HostError."""
         if record.fstype and disk.block:
             record = format_once(record, disk, self._write)
         elif record.block and content.is_derived(record.uuid) and content.foreign(disk):
@@ -127,7 +127,7 @@ class StaticMounts(Mounts):
         unstage(path)
 
     def publish(self, record: VolumeRecord, staging: Path, target: Path, *, readonly: bool) -> None:
-        """Publish a volume. Raises UnsupportedError for read-only raw block."""
+        """Publish a volume. Raises: UnsupportedError for read-only raw block."""
         source = staging / NODE if record.block else staging
         if not mount.is_mount(source) or not _is_of(record, self._disk_of(record.name), source):
             raise PreconditionError(f"volume {record.name} is not staged at {staging}: stage it first")
@@ -176,7 +176,7 @@ def elsewhere(disk: StaticDisk) -> str:
 
 
 def check_unused(name: str, disk: StaticDisk) -> None:
-    """Raises PreconditionError while the disk of a volume is mounted or published outside its directory."""
+    """Raises: PreconditionError while the disk of a volume is mounted or published outside its directory."""
     if place := elsewhere(disk):
         raise PreconditionError(f"volume {name} is in use at {place}: unpublish and unstage it first")
 

@@ -55,7 +55,7 @@ class DiskRecords:
     def open(self, pool: str = "") -> None:
         """Lock the directory of the named pool, and read it.
 
-        Raises UnavailableError when another process or pool has it, HostError, OSError.
+        Raises: UnavailableError when another process or pool has it, HostError, OSError.
         """
         self._directory.open(pool)
         self._directory.clean()
@@ -97,12 +97,12 @@ class DiskRecords:
         return self._directory.is_open
 
     def write(self, record: DiskRecord) -> None:
-        """Write a disk's record, durably, which commits the change. Raises ExhaustedError, HostError."""
+        """Write a disk's record, durably, which commits the change. Raises: ExhaustedError, HostError."""
         self._directory.put(record.entry, record)
         self.disks[record.entry] = record
 
     def remove(self, entry: str) -> None:
-        """Remove a disk's record: the disk is free. Raises HostError."""
+        """Remove a disk's record: the disk is free. Raises: HostError."""
         self._directory.remove(entry)
         self.disks.pop(entry, None)
 

@@ -26,7 +26,7 @@ _WRITER = "tonnage"
 
 def check(view: View) -> Iterator[Finding]:
     """Missing, foreign and changed objects; full nodes."""
-    if {"csistoragecapacities", "csinodes", "nodes"} & view.refused.keys():
+    if {"csistoragecapacities", "csinodes", "nodes"} & view.rejected.keys():
         return
     nodes = {n.metadata.name: n for n in view.nodes}
     wanted = {
@@ -158,7 +158,7 @@ def _is_in(node: Node, storage_class: str, there: Set[str]) -> bool:
 
 def check_tiers(view: View) -> Iterator[Finding]:
     """Tier labels of nodes without a driver, and objects whose capacity is not that of their tier."""
-    if {"csistoragecapacities", "csinodes", "nodes"} & view.refused.keys():
+    if {"csistoragecapacities", "csinodes", "nodes"} & view.rejected.keys():
         return
     yield from _labels(view)
     managed = [c for c in view.capacities if _is_managed(view, c)]

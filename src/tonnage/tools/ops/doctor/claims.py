@@ -30,7 +30,7 @@ PATIENCE = 30.0
 
 def check(view: View) -> Iterator[Finding]:
     """Each claim of ours that waits, is to be resized, has lost its volume, or is not deleted."""
-    if "persistentvolumeclaims" in view.refused:
+    if "persistentvolumeclaims" in view.rejected:
         return
     claims = view.our_claims
     found = [finding for claim in claims for finding in _claim(view, claim)]
@@ -94,13 +94,13 @@ def _waiting(view: View, claim: PersistentVolumeClaim) -> Iterator[Finding]:
 def _sent(view: View, claim: PersistentVolumeClaim, node: str) -> Finding:
     """A claim with selected-node, whose agent must create the volume."""
     meta = claim.metadata
-    if node not in view.node_names and "nodes" not in view.refused:
+    if node not in view.node_names and "nodes" not in view.rejected:
         text = f"selected node {node} does not exist"
         todo = f"kubectl -n {meta.namespace} annotate pvc {meta.name} {names.SELECTED_NODE}-"
         return fail(_CHECK, meta.key, text, todo)
     if view.is_down(node):
         return fail(_CHECK, meta.key, f"selected node {node}: its agent is not ready", "see agents")
-    if node not in view.serving and "csinodes" not in view.refused:
+    if node not in view.serving and "csinodes" not in view.rejected:
         return fail(_CHECK, meta.key, f"selected node {node}: it has no driver", "see registration")
     if meta.labels.get(names.NODE_LABEL, "") != names.label_value(node) and view.scopes() != {"all"}:
         text = f"selected node {node}: the claim lacks its label, so its agent may not see it"

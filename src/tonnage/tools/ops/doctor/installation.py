@@ -40,8 +40,8 @@ def check(view: View) -> Iterator[Finding]:
 
 
 def _rights(view: View) -> Iterator[Finding]:
-    if view.refused:
-        text = f"not checked, permission denied: {few(sorted(view.refused), 20)}"
+    if view.rejected:
+        text = f"not checked, permission denied: {few(sorted(view.rejected), 20)}"
         yield warn("rights", "reader", text, "run it with an administrator's kubeconfig (--kubeconfig)")
 
 
@@ -61,7 +61,7 @@ def _api(view: View) -> Iterator[Finding]:
 
 
 def _csi_driver(view: View) -> Iterator[Finding]:
-    if "csidrivers" in view.refused:
+    if "csidrivers" in view.rejected:
         return
     if view.driver is None:
         text = "CSIDriver not found: the scheduler checks no capacity, and the kubelet passes no pod information"
@@ -91,7 +91,7 @@ def _word(value: Any) -> str:
 
 
 def _agents(view: View) -> Iterator[Finding]:
-    if "daemonsets" in view.refused:
+    if "daemonsets" in view.rejected:
         return
     if not view.daemon_sets:
         if view.serving:
@@ -145,7 +145,7 @@ def _look(view: View, pod: Pod) -> str:
 
 
 def _controllers(view: View) -> Iterator[Finding]:
-    if "deployments" in view.refused:
+    if "deployments" in view.rejected:
         return
     if not view.deployments:
         text = "no controller runs: no immediate binding, no pre-assigned pods, no cleanup of volumes of deleted nodes"

@@ -38,7 +38,7 @@ PAUSES = (0.0, 1.0, 1.0, 3.0, 10.0, 20.0, 40.0)
 
 
 async def check(view: View, client: Client, config: NodeConfig, clock: Clock) -> list[Finding]:
-    """The node of that configuration. Nothing is made or changed. Raises UnavailableError without an API server."""
+    """The node of that configuration. Nothing is made or changed. Raises: UnavailableError without an API server."""
     found = [*await asyncio.to_thread(_configured, config), *_kernel(view, config)]
     registration = config.driver.registry
     if registration is not None and not (socket := registration / f"{config.driver.driver_name}{SUFFIX}").exists():

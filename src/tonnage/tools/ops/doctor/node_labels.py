@@ -19,13 +19,13 @@ _PROBE_NODE = "doctor"
 
 
 async def check(view: View, client: Client) -> list[Finding]:
-    """All of this file; a claim is tried with dryRun, so that none is made. Raises UnavailableError."""
+    """All of this file; a claim is tried with dryRun, so that none is made. Raises: UnavailableError."""
     return [*await _labeller(view, client), *_labels(view), *_restriction(view)]
 
 
 async def _labeller(view: View, client: Client) -> list[Finding]:
     served = f"{MUTATING_POLICIES.api_version}/{MUTATING_POLICIES.plural}" in view.served
-    if {MUTATING_POLICIES.plural, MUTATING_BINDINGS.plural} & view.refused.keys() or view.scopes() == {"all"}:
+    if {MUTATING_POLICIES.plural, MUTATING_BINDINGS.plural} & view.rejected.keys() or view.scopes() == {"all"}:
         return []
     kinds = (MUTATING_POLICIES, MUTATING_BINDINGS)
     lacking = [kind.kind for kind in kinds if f"{kind.plural}/{names.SCOPE_POLICY}" not in view.there]
@@ -92,7 +92,7 @@ def _labels(view: View) -> Iterator[Finding]:
 def _restriction(view: View) -> Iterator[Finding]:
     kinds = (VALIDATING_POLICIES, VALIDATING_BINDINGS)
     served = f"{VALIDATING_POLICIES.api_version}/{VALIDATING_POLICIES.plural}" in view.served
-    if {k.plural for k in kinds} & view.refused.keys():
+    if {k.plural for k in kinds} & view.rejected.keys():
         return
     lacking = [f"{k.kind} {n}" for n in AGENT_POLICIES for k in kinds if f"{k.plural}/{n}" not in view.there]
     about = AGENT_POLICIES[0]

@@ -82,7 +82,7 @@ def _of(role: Mapping[str, Any]) -> Iterator[Right]:
 
 
 async def check(view: View, client: Client) -> list[Finding]:
-    """Each account. Raises UnavailableError."""
+    """Each account. Raises: UnavailableError."""
     findings: list[Finding] = []
     for account, file, is_there in _ROLES:
         if not is_there(view):
@@ -120,7 +120,7 @@ class _AccessReview:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def which(self, found: list[Right], *, allowed: bool) -> list[Right]:
-        """Those that are (or are not) allowed. Raises ApiError when that may not be asked."""
+        """Those that are (or are not) allowed. Raises: ApiError when that may not be asked."""
         if self._self is None:
             self._self = await self._is_self()
         answers = await asyncio.gather(*map(self._allowed, found))

@@ -15,7 +15,7 @@ _CHECK = "registration"
 
 def check(view: View) -> Iterator[Finding]:
     """Check each node that has an agent, or whose kubelet has registered the driver."""
-    if {"nodes", "csinodes"} & view.refused.keys():
+    if {"nodes", "csinodes"} & view.rejected.keys():
         return
     csi = {c.metadata.name: c for c in view.csi_nodes}
     expected = {p.spec.node_name for p in view.agents if p.spec.node_name and not p.metadata.deleting}

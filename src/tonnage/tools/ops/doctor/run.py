@@ -27,7 +27,7 @@ from tonnage.tools.ops.local_box import LocalBox
 async def examine(client: Client, namespace: str, *, clock: Clock, node: NodeConfig | None = None) -> list[Finding]:
     """Check the installation in that namespace, and the machine as that node where one is given. Idempotent.
 
-    Raises UnavailableError without a connection, ApiError for an invalid answer of the API server.
+    Raises: UnavailableError without a connection, ApiError for an invalid answer of the API server.
     """
     found = await cluster_snapshot.read(client, namespace, now=clock.time())
     findings = [*installation.check(found), *registration.check(found)]
@@ -49,7 +49,7 @@ async def examine(client: Client, namespace: str, *, clock: Clock, node: NodeCon
 async def examine_box(client: Client, found_box: LocalBox | None, *, clock: Clock) -> list[Finding]:
     """Check a box: machine and process first, then its objects. found_box: None if its data folder is not known.
 
-    Raises UnavailableError without a connection, ApiError for an invalid answer of the API server.
+    Raises: UnavailableError without a connection, ApiError for an invalid answer of the API server.
     """
     found = await cluster_snapshot.read(client, names.SYSTEM_NAMESPACE, now=clock.time())
     found.is_box = True

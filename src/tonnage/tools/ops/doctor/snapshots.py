@@ -32,7 +32,7 @@ def check(view: View) -> Iterator[Finding]:
     if lacking:
         yield from _unserved(view, lacking)
         return
-    if {kind.plural for kind in _KINDS} & view.refused.keys():
+    if {kind.plural for kind in _KINDS} & view.rejected.keys():
         return
     found = [*_class(view), *_unbound(view), *_unanswered(view)]
     yield from found

@@ -18,7 +18,7 @@ _AGAIN = "a class cannot be changed: delete it and create a correct one; waiting
 
 def check(view: View) -> Iterator[Finding]:
     """Each class of ours; the configuration of the pools."""
-    if "storageclasses" in view.refused:
+    if "storageclasses" in view.rejected:
         return
     for name, file in sorted(view.files.items()):
         if isinstance(file, str):
@@ -46,12 +46,12 @@ def _class(view: View, storage_class: StorageClass) -> Iterator[Finding]:
         reason = found.metadata.annotations.get(names.REASON, "")
         if names.is_fault(reason):
             reasons.setdefault(reason, []).append(found.metadata.labels.get(names.NODE_LABEL, "?"))
-    refusing = sum(map(len, reasons.values()))
+    rejecting = sum(map(len, reasons.values()))
     listed = "; ".join(f"{reason} ({few(sorted(nodes))})" for reason, nodes in sorted(reasons.items()))
-    if objects and refusing == len(objects):
+    if objects and rejecting == len(objects):
         yield fail(_CHECK, name, f"no node can serve it: {listed}", _AGAIN)
     elif reasons:
-        text = f"{refusing} of {len(objects)} nodes cannot serve it: {listed}"
+        text = f"{rejecting} of {len(objects)} nodes cannot serve it: {listed}"
         yield warn(_CHECK, name, text, "no action if that is intended")
     elif storage_class.volume_binding_mode != names.WAIT_FOR_FIRST_CONSUMER and not leader(view):
         text = "it binds immediately, which needs a controller, and none is leader"

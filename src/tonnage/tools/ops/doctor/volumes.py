@@ -17,7 +17,7 @@ _CHECK = "volumes"
 
 def check(view: View) -> Iterator[Finding]:
     """All of our driver."""
-    if {"persistentvolumes", "nodes"} & view.refused.keys():
+    if {"persistentvolumes", "nodes"} & view.rejected.keys():
         return
     known = {names.label_value(name): name for name in view.node_names}
     found = [finding for volume in view.our_volumes for finding in _volume(view, volume, known)]

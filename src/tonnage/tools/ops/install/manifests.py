@@ -98,20 +98,20 @@ def template(file: str) -> str:
 
 
 def render(chosen: Installation) -> str:
-    """All objects as one text of YAML, in the order in which they are to be made. Raises InvalidError."""
+    """All objects as one text of YAML, in the order in which they are to be made. Raises: InvalidError."""
     texts = [render_part(part.file, chosen) for part in PARTS]
     return "---\n".join(text for text in texts if text)
 
 
 def render_part(file: str, chosen: Installation) -> str:
-    """The objects of one template, "" for none. Raises InvalidError."""
+    """The objects of one template, "" for none. Raises: InvalidError."""
     common = _common(chosen)
     part = next(part for part in PARTS if part.file == file)
     return "---\n".join(fill(template(file), {**common, **values}) for values in part.each(chosen))
 
 
 def fill(text: str, values: Values) -> str:
-    """Render a template with its values. Raises KeyError for an unknown value."""
+    """Render a template with its values. Raises: KeyError for an unknown value."""
 
     def value(found: re.Match[str]) -> str:
         if word := found["word"]:
@@ -190,7 +190,7 @@ def _driver_values(chosen: Installation) -> Values:
 
 
 def _signer_values(chosen: Installation) -> Values:
-    """Signers that agents may ask, and those of them that the controller signs for. Raises InvalidError."""
+    """Signers that agents may ask, and those of them that the controller signs for. Raises: InvalidError."""
     ours = sorted(f"{SIGNER_DOMAIN}{issuer.name}" for issuer in chosen.issuers)
     configs = parse_inlines(chosen.node.get("inline", ()))
     targets = [parse_targets(found.split(";")) for one in configs if (found := one.options.get("issuers", ""))]
@@ -303,7 +303,7 @@ def _config(chosen: Installation, pools: Sequence[Mapping[str, Any]]) -> dict[st
 
 
 def _inline_drivers(chosen: Installation) -> list[Values]:
-    """The inline drivers of the nodes' file. Raises InvalidError."""
+    """The inline drivers of the nodes' file. Raises: InvalidError."""
     configs = parse_inlines(chosen.node.get("inline", ()))
     return [_inline_driver(found) for found in sources.csi_drivers(configs, RealClock())]
 

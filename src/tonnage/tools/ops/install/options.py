@@ -70,7 +70,7 @@ class InstalledIssuer:
 
 
 def parse_installed_issuer(text: str) -> InstalledIssuer:
-    """`NAME=SECRET[,allow=KIND:PATTERN][,days=N]...`. Raises InvalidError."""
+    """`NAME=SECRET[,allow=KIND:PATTERN][,days=N]...`. Raises: InvalidError."""
     name, _, rest = text.partition("=")
     secret, comma, options = rest.partition(",")
     if not names.is_dns_subdomain(secret):
@@ -130,7 +130,7 @@ class Installation:
 def parse_class(text: str) -> Class:
     """`NAME[,key=value...]`: fields of a StorageClass by their names, `default=yes`, all else parameters.
 
-    Raises InvalidError.
+    Raises: InvalidError.
     """
     name, *pairs = text.split(",")
     if not names.is_dns_subdomain(name):
@@ -155,7 +155,7 @@ def parse_class(text: str) -> Class:
 
 
 def parse_secrets(texts: Sequence[str]) -> dict[str, list[str]]:
-    """Each `NAMESPACE/NAME`, or `NAMESPACE` for all of its secrets: namespace -> names. Raises InvalidError."""
+    """Each `NAMESPACE/NAME`, or `NAMESPACE` for all of its secrets: namespace -> names. Raises: InvalidError."""
     found: dict[str, list[str]] = {}
     for text in texts:
         namespace, slash, name = text.partition("/")
@@ -166,7 +166,7 @@ def parse_secrets(texts: Sequence[str]) -> dict[str, list[str]]:
 
 
 def parse_pool(text: str) -> dict[str, Any]:
-    """A pool as in --pool, as an entry of a node's file. Raises InvalidError."""
+    """A pool as in --pool, as an entry of a node's file. Raises: InvalidError."""
     config = pool_config.parse(text)
     head, *pairs = text.split(",")
     _, _, where = head.partition(":")
@@ -175,7 +175,7 @@ def parse_pool(text: str) -> dict[str, Any]:
 
 
 def parse_groups(texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """Each `GROUP:POOL`, the pool as in --pool: group -> pools, in their order. Raises InvalidError."""
+    """Each `GROUP:POOL`, the pool as in --pool: group -> pools, in their order. Raises: InvalidError."""
     found: dict[str, list[dict[str, Any]]] = {}
     for text in texts:
         group, colon, pool = text.partition(":")
@@ -189,7 +189,7 @@ def parse_groups(texts: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
 
 
 def parse_version(text: str) -> tuple[int, int]:
-    """A version of Kubernetes, as 1.30. Raises InvalidError."""
+    """A version of Kubernetes, as 1.30. Raises: InvalidError."""
     found = _VERSION.fullmatch(text)
     if found is None:
         raise InvalidError(f"version of Kubernetes {text[:40]!r}: want one as 1.36")
@@ -197,7 +197,7 @@ def parse_version(text: str) -> tuple[int, int]:
 
 
 def pool_folders(pools: Sequence[Mapping[str, Any]], kubelet: str) -> list[str]:
-    """The folders of the node that pools need a mount for, each once. Raises InvalidError.
+    """The folders of the node that pools need a mount for, each once. Raises: InvalidError.
 
     None inside another's folder or the kubelet's: those are mounted with propagation, so a mount in them would
     show on the node and stay there, and their number would double each time that the agent starts.
@@ -241,7 +241,7 @@ def content_folders(file: Values, pools: Sequence[Mapping[str, Any]]) -> list[Co
     """The image stores and sources of a node's file, each once; none in a pool's folder or the kubelet's.
 
     An empty folder may become an image store. A source that is not there is a fault, never an empty volume. The inline
-    driver `image` notes in the stores which layers are in use, and pulls into them. Raises InvalidError.
+    driver `image` notes in the stores which layers are in use, and pulls into them. Raises: InvalidError.
     """
     shared = [file["kubelet"], *pool_folders(pools, file["kubelet"])]
     images = [one for one in parse_inlines(file.get("inline", ())) if one.kind == "image"]

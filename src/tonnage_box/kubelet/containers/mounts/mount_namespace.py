@@ -22,7 +22,7 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY
 def visit(pidfd: int, root: str, work: Callable[[int], None]) -> None:
     """Do work in the mount namespace of a process, with a descriptor of its root.
 
-    root: the folder on this machine that is the root there. Raises HostError (another root was found), OSError, what
+    root: the folder on this machine that is the root there. Raises: HostError (another root was found), OSError, what
     work raises.
     """
     failures: list[BaseException] = []

@@ -26,7 +26,7 @@ Make = Callable[[str, str, int], None]
 def real_path(root: int, path: str) -> str:
     """The real path of an absolute path inside root, an open directory. What is missing stays as it is.
 
-    Raises OSError.
+    Raises: OSError.
     """
     return _walk(root, path, None, folder=True)
 
@@ -34,7 +34,7 @@ def real_path(root: int, path: str) -> str:
 def place(root: int, path: str, *, folder: bool, make: Make | None = None) -> str:
     """As real_path(), but what is missing is made: folders, and at the end a folder or an empty file.
 
-    What a symlink leads to is made too. make: for places that need more than mkdir(2). Raises InvalidError (something
+    What a symlink leads to is made too. make: for places that need more than mkdir(2). Raises: InvalidError (something
     else is there), OSError.
     """
     return _walk(root, path, make or (lambda *what: create(root, *what)), folder=folder)
@@ -76,7 +76,7 @@ def _made(root: int, path: str) -> int:
 
 
 def create(root: int, folder: str, name: str, kind: int) -> None:
-    """Make a folder or an empty file, root's, in a folder inside root. Idempotent. Raises OSError.
+    """Make a folder or an empty file, root's, in a folder inside root. Idempotent. Raises: OSError.
 
     kind: stat.S_IFDIR or stat.S_IFREG.
     """
@@ -95,7 +95,7 @@ def _link(root: int, folder: str, name: str) -> str:
 
 
 def in_root(root: int, path: str) -> int:
-    """Open a path inside root with O_PATH. Raises OSError, HostError."""
+    """Open a path inside root with O_PATH. Raises: OSError, HostError."""
     try:
         return nofollow.open_in_root(root, path)
     except OSError as failure:

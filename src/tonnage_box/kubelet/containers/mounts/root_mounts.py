@@ -48,7 +48,7 @@ class DetachedBind:
 
 @contextmanager
 def detached(binds: Iterable[Bind]) -> Iterator[list[DetachedBind]]:
-    """Copies of what the binds mount, which end with the body unless they are mounted. Raises HostError."""
+    """Copies of what the binds mount, which end with the body unless they are mounted. Raises: HostError."""
     with ExitStack() as stack:
         yield [_copy(bind, stack) for bind in binds]
 
@@ -80,7 +80,7 @@ class RootMounts:
     def complete(self, detached: Sequence[DetachedBind], working_dir: str, *, read_only: bool) -> None:
         """Mount all, the outer ones first, and make the working directory. read_only: of the root itself.
 
-        Raises InvalidError (something else is there, or must stay), HostError.
+        Raises: InvalidError (something else is there, or must stay), HostError.
         """
         for one in sorted(detached, key=self._depth):
             self._mount(one)
@@ -144,7 +144,7 @@ class RootMounts:
         return any(m.mount_id == number and (m.device, m.root) in self._machine for m in self._mounts())
 
     def _cover(self, at: int, folder: str) -> None:
-        """Put an overlay on a folder of the machine, in which mount points can be made. Raises HostError."""
+        """Put an overlay on a folder of the machine, in which mount points can be made. Raises: HostError."""
         advice = "mount it elsewhere"
         with ExitStack() as stack, host_errors(f"{folder} is this machine's, and no overlay hides it", advice=advice):
             within = {path: stack.enter_context(closing(self._copy(path))) for path in self._mounted_in(folder)}

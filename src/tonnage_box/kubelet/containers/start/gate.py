@@ -31,7 +31,7 @@ class Gate:
         self.close()
 
     def reached(self) -> bool:
-        """Wait until the root is made; False where its making has failed. Raises HostError (it takes too long)."""
+        """Wait until the root is made; False where its making has failed. Raises: HostError (it takes too long)."""
         self._theirs.close()
         try:
             return bool(self._ours.recv(1))
@@ -41,7 +41,7 @@ class Gate:
             ) from failure
 
     def open(self) -> None:
-        """Let the command start. Raises OSError."""
+        """Let the command start. Raises: OSError."""
         self._ours.send(b"\n")
 
     def close(self) -> None:

@@ -250,7 +250,7 @@ MACHINES: dict[str, type[Assembler]] = {"x86_64": _Amd64, "aarch64": _Arm64}
 
 
 def assembler(machine: str) -> Assembler:
-    """An assembler for a machine. Raises UnsupportedError."""
+    """An assembler for a machine. Raises: UnsupportedError."""
     if machine not in MACHINES:
         raise UnsupportedError(f"containers are started on {' and '.join(MACHINES)} only: this machine is {machine}")
     return MACHINES[machine]()

@@ -51,7 +51,7 @@ class StartPlan:
 def build(plan: StartPlan, machine: str = "") -> bytes:
     """The program, for this machine or one as os.uname() names it. It takes the command's arguments behind its own.
 
-    Raises UnsupportedError (another machine), InvalidError (text that cannot be encoded).
+    Raises: UnsupportedError (another machine), InvalidError (text that cannot be encoded).
     """
     code = assembler(machine or os.uname().machine)
     if plan.gate >= 0:

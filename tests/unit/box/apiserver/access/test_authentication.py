@@ -92,7 +92,7 @@ def _parts(token: str) -> list[Any]:
     return [json.loads(base64.urlsafe_b64decode(part + "==")) for part in token.split(".")[:2]]
 
 
-async def test_a_token_that_we_did_not_sign_is_refused_whatever_it_says(served: Served) -> None:
+async def test_a_token_that_we_did_not_sign_is_rejected_whatever_it_says(served: Served) -> None:
     token = await served.token()
     header, claims = _parts(token)
     signature = token.rpartition(".")[2]
@@ -109,7 +109,7 @@ async def test_a_token_that_we_did_not_sign_is_refused_whatever_it_says(served: 
 
 
 @pytest.mark.parametrize("size", [20_000, 60_000, 1_000_000])
-async def test_large_headers_are_refused(served: Served, size: int) -> None:
+async def test_large_headers_are_rejected(served: Served, size: int) -> None:
     status, _ = await who(served, "e" * size + ".e.e")
     assert status in (400, 401)
     assert (await served.send("GET", "/version"))[0] == 200

@@ -39,8 +39,8 @@ async def test_json_alone(kubectl: Kubectl, served: Served) -> None:
     raw = await kubectl("create", "--raw", TOKEN_PATH, "-f", "-", text=request)
     token = json.loads(raw)["status"]["token"]
     config = ("--kubeconfig=/dev/null", f"--server={served.server.url}", "--insecure-skip-tls-verify")
-    refused = await kubectl(*config, f"--token={token}", "get", "pods", fails=True)
-    assert refused.startswith("Error from server (Forbidden): pods is forbidden: User")
+    rejected = await kubectl(*config, f"--token={token}", "get", "pods", fails=True)
+    assert rejected.startswith("Error from server (Forbidden): pods is forbidden: User")
     assert 'User "jane" cannot list resource "nodes"' in await kubectl("get", "nodes", "--as=jane", fails=True)
     await kubectl("apply", "-f", "-", text=ROLE)
     await kubectl(*config, f"--token={token}", "get", "pods")
@@ -66,8 +66,8 @@ async def test_create_token_and_use_it(typed: Kubectl, served: Served) -> None:
         config = ("--kubeconfig=/dev/null", f"--server={served.server.url}", "--insecure-skip-tls-verify")
         shown = await typed(*config, f"--token={token}", "auth", "whoami", "-o", "json")
         assert json.loads(shown)["status"]["userInfo"]["username"] == ROBOT
-        refused = await typed(*config, f"--token={token}", "get", "pods", fails=True)
-        assert refused.startswith("Error from server (Forbidden): pods is forbidden: User")
+        rejected = await typed(*config, f"--token={token}", "get", "pods", fails=True)
+        assert rejected.startswith("Error from server (Forbidden): pods is forbidden: User")
     assert "less than 10 minutes" in await typed("create", "token", "robot", "--duration=5m", fails=True)
     assert '"gone" not found' in await typed("create", "token", "gone", fails=True)
 
@@ -98,8 +98,8 @@ async def test_whoami_and_impersonation(typed: Kubectl) -> None:
         "uid": "u",
         "groups": ["dev", "system:authenticated"],
     }
-    refused = await typed("get", "nodes", "--as=jane", fails=True)
-    assert 'User "jane" cannot list resource "nodes"' in refused
+    rejected = await typed("get", "nodes", "--as=jane", fails=True)
+    assert 'User "jane" cannot list resource "nodes"' in rejected
 
 
 async def test_reconcile_takes_a_file_of_roles(typed: Kubectl) -> None:

@@ -58,7 +58,7 @@ def test_anyone_can_verify_with_the_public_key() -> None:
     assert body["kubernetes.io"] == {"namespace": "ns", "serviceaccount": {"name": "robot", "uid": "u-1"}}
 
 
-def test_a_token_of_another_key_is_refused() -> None:
+def test_a_token_of_another_key_is_rejected() -> None:
     with pytest.raises(TokenError):
         decode(encode(claims(), _pair()), PAIR)
 
@@ -66,7 +66,7 @@ def test_a_token_of_another_key_is_refused() -> None:
 @pytest.mark.parametrize(
     "text", ["", "a", "a.b", "..", "...", "a.b.c.d", "ä.b.c", "\ud800.b.c", "=.=.=", f"{'[' * 9999}.a.b"]
 )
-def test_what_is_no_token_is_refused(text: str) -> None:
+def test_what_is_no_token_is_rejected(text: str) -> None:
     with pytest.raises(TokenError):
         decode(text, PAIR)
 
@@ -87,7 +87,7 @@ def test_a_token_has_one_spelling() -> None:
         decode(other, PAIR)
 
 
-def test_a_token_with_one_more_part_is_refused() -> None:
+def test_a_token_with_one_more_part_is_rejected() -> None:
     token = encode(claims(), PAIR)
     for text in (f".{token}", f"{token}.", token.replace(".", "..", 1), f"{token}.{token}"):
         with pytest.raises(TokenError):

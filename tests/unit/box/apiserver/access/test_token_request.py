@@ -58,7 +58,7 @@ async def test_the_automatic_token_of_a_pod_lives_a_year_and_says_when_it_is_old
         ),
     ],
 )
-async def test_what_is_refused(served: Served, spec: Any, code: int, text: str) -> None:
+async def test_what_is_rejected(served: Served, spec: Any, code: int, text: str) -> None:
     await make_pod(served)
     await make_pod(served, "q", "default")
     status, body = await served.send("POST", TOKEN_PATH, {"spec": spec})
@@ -76,7 +76,7 @@ async def test_what_is_refused(served: Served, spec: Any, code: int, text: str) 
         ([], 400),
     ],
 )
-async def test_a_request_about_another_account_is_refused(served: Served, body: Any, code: int) -> None:
+async def test_a_request_about_another_account_is_rejected(served: Served, body: Any, code: int) -> None:
     assert (await served.send("POST", TOKEN_PATH, body))[0] == code
 
 

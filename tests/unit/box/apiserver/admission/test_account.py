@@ -61,7 +61,7 @@ async def test_what_is_mounted_there_stays(served: Served) -> None:
     assert spec["containers"][0]["volumeMounts"] == [mount]
 
 
-async def test_an_account_that_is_not_there_is_refused(served: Served) -> None:
+async def test_an_account_that_is_not_there_is_rejected(served: Served) -> None:
     pod = {"metadata": {"name": "p"}, "spec": {"serviceAccountName": "gone", "containers": [{"name": "c"}]}}
     pod["spec"]["containers"][0]["image"] = "i"  # type: ignore[index]
     status, body = await served.send("POST", PATH, pod)

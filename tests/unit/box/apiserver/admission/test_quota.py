@@ -1,4 +1,4 @@
-"""Quota: what counts, what is refused, and that status says what is used."""
+"""Quota: what counts, what is rejected, and that status says what is used."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_how_amounts_are_shown(amount: int, resource: str, shown: str) -> None:
     assert quota.status(quota_object, {resource: amount})["used"] == {resource: shown}
 
 
-async def test_storage_beyond_the_quota_is_refused_in_the_words_of_kubernetes(api: Api) -> None:
+async def test_storage_beyond_the_quota_is_rejected_in_the_words_of_kubernetes(api: Api) -> None:
     await api.create(f"{CORE}/resourcequotas", bounds(requests__storage="4Gi"))
     status = await api.create(CLAIMS, claim("c", "5Gi"), want=403)
     assert status["message"] == (
@@ -290,19 +290,19 @@ def test_a_scope_counts_claims_by_their_attributes_classes(
     assert quota.status(bounds(requests__storage="1Ti"), total)["used"] == {"requests.storage": "15Gi"}
 
 
-async def test_a_quota_of_a_class_refuses_claims_that_take_it_at_first_or_later(api: Api) -> None:
+async def test_a_quota_of_a_class_rejects_claims_that_take_it_at_first_or_later(api: Api) -> None:
     await api.create(f"{CORE}/resourcequotas", _scoped("In", "gold", persistentvolumeclaims="1"))
     await api.create(CLAIMS, claim("plain"))
     await api.create(CLAIMS, claim("a", volumeAttributesClassName="gold"))
     assert (await used(api))["used"] == {"persistentvolumeclaims": "1"}
-    refused = await api.create(CLAIMS, claim("b", volumeAttributesClassName="gold"), want=403)
+    rejected = await api.create(CLAIMS, claim("b", volumeAttributesClassName="gold"), want=403)
     assert (
-        "exceeded quota: q, requested: persistentvolumeclaims=1, used: persistentvolumeclaims=1" in refused["message"]
+        "exceeded quota: q, requested: persistentvolumeclaims=1, used: persistentvolumeclaims=1" in rejected["message"]
     )
     await api.patch(f"{CLAIMS}/plain/status", {"status": {"phase": "Bound"}})
     to_gold = {"spec": {"volumeAttributesClassName": "gold"}}
     await api.patch(f"{CLAIMS}/plain", to_gold, want=403)
-    # From gold to another: it counts until it has that, and a status is never refused.
+    # From gold to another: it counts until it has that, and a status is never rejected.
     status = {"phase": "Bound", "currentVolumeAttributesClassName": "gold"}
     await api.patch(f"{CLAIMS}/a/status", {"status": status})
     await api.patch(f"{CLAIMS}/a", {"spec": {"volumeAttributesClassName": "silver"}})

@@ -40,6 +40,6 @@ async def test_overhead_and_nodes_become_the_pods(api: Api) -> None:
         ),
     ],
 )
-async def test_what_contradicts_the_class_is_refused(api: Api, spec: dict[str, Any], said: str) -> None:
+async def test_what_contradicts_the_class_is_rejected(api: Api, spec: dict[str, Any], said: str) -> None:
     await api.create(CLASSES, FULL)
     assert said in (await api.create(PODS, pod(**spec), want=403))["message"]

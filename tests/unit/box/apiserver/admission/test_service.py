@@ -87,7 +87,7 @@ async def test_an_update_keeps_what_it_leaves_out(api: Api) -> None:
         ),
     ],
 )
-async def test_what_is_taken_or_out_of_range_is_refused(api: Api, wrong: Obj, said: str) -> None:
+async def test_what_is_taken_or_out_of_range_is_rejected(api: Api, wrong: Obj, said: str) -> None:
     ports = [{"port": 80, "nodePort": 30007}]
     first = {"metadata": {"name": "a"}, "spec": {"clusterIP": "10.96.7.7", "type": "NodePort", "ports": ports}}
     await api.create(SERVICES, first)
@@ -141,8 +141,8 @@ async def test_no_node_port_is_looked_at_twice(api: Api, monkeypatch: pytest.Mon
     assert len(numbers) == 3 * each == 8100
     assert counted.steps <= 3 * len(counted)
     ports = [{"name": f"p{n}", "port": 1 + n} for n in range(len(counted) + 1)]
-    refused = await api.create(SERVICES, service() | {"spec": {"type": "NodePort", "ports": ports}}, want=403)
-    assert "the range of node ports is full" in refused["message"]
+    rejected = await api.create(SERVICES, service() | {"spec": {"type": "NodePort", "ports": ports}}, want=403)
+    assert "the range of node ports is full" in rejected["message"]
     assert counted.steps <= 4 * len(counted)
 
 

@@ -33,9 +33,9 @@ async def test_openapi_index_names_each_document_with_its_hash(api: Api) -> None
     assert (await api.get(url))["openapi"] == "3.0.0"
 
 
-async def test_v3_as_protobuf_alone_is_refused_by_name_and_beside_json_gets_json(api: Api) -> None:
-    refused = json.loads((await api.send("GET", "/openapi/v3", accept=_PROTOBUF3)).body)
-    assert (refused["code"], refused["reason"]) == (406, "NotAcceptable")
+async def test_v3_as_protobuf_alone_is_rejected_by_name_and_beside_json_gets_json(api: Api) -> None:
+    rejected = json.loads((await api.send("GET", "/openapi/v3", accept=_PROTOBUF3)).body)
+    assert (rejected["code"], rejected["reason"]) == (406, "NotAcceptable")
     both = await api.send("GET", "/openapi/v2", accept=f"{_PROTOBUF2},application/json")
     assert json.loads(both.body)["swagger"] == "2.0"
 

@@ -52,7 +52,7 @@ def test_a_frame_begins_with_its_length() -> None:
         (envelope.wrap("v1", "Pod", b"\x0a"), "cut off"),
     ],
 )
-def test_what_is_no_object_is_refused(body: bytes, why: str) -> None:
+def test_what_is_no_object_is_rejected(body: bytes, why: str) -> None:
     with pytest.raises(WireError, match=why):
         decoded(body)
 
@@ -60,14 +60,14 @@ def test_what_is_no_object_is_refused(body: bytes, why: str) -> None:
 def test_damaged_bodies_are_objects_or_an_error() -> None:
     rng = random.Random(1)
     bodies = [envelope.encode(obj) for obj in objects(2, 2)]
-    refused = 0
+    rejected = 0
     for n in range(5000):
         body = damaged(rng, bodies[n % len(bodies)])
         try:
             assert decoded(body)["kind"]
         except (WireError, UnicodeDecodeError, msgspec.DecodeError):
-            refused += 1
-    assert 500 < refused < 5000
+            rejected += 1
+    assert 500 < rejected < 5000
 
 
 def damaged(rng: random.Random, body: bytes) -> bytes:

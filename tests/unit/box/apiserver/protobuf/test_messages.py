@@ -92,11 +92,11 @@ def test_fields_of_a_newer_kubernetes_are_ignored() -> None:
         ("authentication.v1.UserInfo", delimited(4, delimited(2, b"\x0a\x00" * 100_001)), "more than 100000 fields"),
     ],
 )
-def test_wrong_values_are_refused(name: str, data: bytes, why: str) -> None:
+def test_wrong_values_are_rejected(name: str, data: bytes, why: str) -> None:
     with pytest.raises(WireError, match=why):
         read(name, data)
 
 
-def test_text_that_is_not_utf_8_is_refused() -> None:
+def test_text_that_is_not_utf_8_is_rejected() -> None:
     with pytest.raises(UnicodeDecodeError):
         read("meta.v1.ObjectMeta", delimited(1, b"\xff"))

@@ -32,7 +32,7 @@ def test_a_number_comes_back(value: int) -> None:
         b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
     ],
 )
-def test_malformed_bytes_are_refused(data: bytes) -> None:
+def test_malformed_bytes_are_rejected(data: bytes) -> None:
     with pytest.raises(wire.WireError):
         list(wire.fields(data, 0, len(data)))
 

@@ -69,5 +69,5 @@ async def test_it_has_no_effect_and_its_deletion_deletes_nothing_else(api: Api) 
         ({"metadata": {"name": NAME}}, "spec.group: Invalid value"),
     ],
 )
-async def test_others_are_refused_by_name(api: Api, body: dict[str, Any], said: str) -> None:
+async def test_others_are_rejected_by_name(api: Api, body: dict[str, Any], said: str) -> None:
     assert said in (await api.create(PATH, body, want=422))["message"]

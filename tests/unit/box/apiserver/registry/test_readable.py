@@ -158,7 +158,7 @@ PLACES = _places()
 
 
 def stored(kind: Kind[Any], obj: Obj) -> Obj | None:
-    """The object as it is stored, None where it is refused."""
+    """The object as it is stored, None where it is rejected."""
     row = ROWS[kind.plural]
     try:
         decode.normalize(row.schema_name, obj)
@@ -174,7 +174,7 @@ def stored(kind: Kind[Any], obj: Obj) -> Obj | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", kinds.ALL, ids=lambda kind: kind.plural)
-def test_every_odd_value_is_refused_or_can_be_read(kind: Kind[Any]) -> None:
+def test_every_odd_value_is_rejected_or_can_be_read(kind: Kind[Any]) -> None:
     taken = 0
     for path in PLACES[kind.key]:
         for value in ODD:
@@ -229,7 +229,7 @@ async def test_data_of_a_revision_must_be_an_object(api: Api, data: Any) -> None
     )
 
 
-async def test_a_revision_without_data_is_refused(api: Api) -> None:
+async def test_a_revision_without_data_is_rejected(api: Api) -> None:
     for body in ({}, {"data": None}):
         said = await api.create(REVISIONS, {"metadata": {"name": "x"}, **body}, want=422)
         assert said["message"] == 'ControllerRevision.apps "x" is invalid: data: Required value: data is mandatory'

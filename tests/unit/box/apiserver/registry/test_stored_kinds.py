@@ -52,7 +52,7 @@ async def test_writes_are_answered_with_a_warning(api: Api, key: str) -> None:
 
 
 @pytest.mark.parametrize("key", [row.key for row in ROWS])
-async def test_unknown_fields_and_wrong_types_are_refused(api: Api, key: str) -> None:
+async def test_unknown_fields_and_wrong_types_are_rejected(api: Api, key: str) -> None:
     path = RESOURCES[key].kind.path("default")
     strict = {"fieldValidation": "Strict"}
     answer = await api.create(path, {"metadata": {"name": "x"}, "nonsense": 1}, want=400, query=strict)

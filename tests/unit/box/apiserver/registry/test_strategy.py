@@ -59,8 +59,8 @@ class TestStrategy:
             pytest.param({"dataSource": CLAIM, "dataSourceRef": CLAIM}, {"dataSourceRef": CLAIM}, None, id="new client"),
             pytest.param({"dataSourceRef": FOREIGN}, {"dataSourceRef": FOREIGN}, None, id="stored with the ref only"),
             pytest.param({}, {"dataSource": FOREIGN}, {}, id="a source that never was"),
-            pytest.param({}, {"dataSource": CLAIM}, {"dataSource": CLAIM, "dataSourceRef": CLAIM}, id="to be refused"),
-            pytest.param({"dataSource": CLAIM, "dataSourceRef": CLAIM}, {}, {}, id="taken off: to be refused"),
+            pytest.param({}, {"dataSource": CLAIM}, {"dataSource": CLAIM, "dataSourceRef": CLAIM}, id="to be rejected"),
+            pytest.param({"dataSource": CLAIM, "dataSourceRef": CLAIM}, {}, {}, id="taken off: to be rejected"),
         ],
     )  # fmt: skip
     def test_an_update_that_leaves_one_source_out_changes_nothing(

@@ -181,8 +181,8 @@ SNAPSHOT = {"metadata": {"name": "x"}, "spec": {"source": {"persistentVolumeClai
 
 async def test_custom_resources_have_no_protobuf(api: Api) -> None:
     """As in Kubernetes: they are JSON for clients that take it, too; their metadata is a kind of Kubernetes."""
-    refused = await api.create(SNAPSHOTS, b"k8s\0", want=415, content_type=PROTOBUF)
-    assert "accepted media types include: application/json, application/yaml" in refused["message"]
+    rejected = await api.create(SNAPSHOTS, b"k8s\0", want=415, content_type=PROTOBUF)
+    assert "accepted media types include: application/json, application/yaml" in rejected["message"]
     made = await api.send("POST", SNAPSHOTS, SNAPSHOT, accept=f"{PROTOBUF},{JSON}")
     assert (made.status, made.headers["Content-Type"]) == (201, JSON)
     for path in (SNAPSHOTS, f"{SNAPSHOTS}/x"):

@@ -14,7 +14,7 @@ def config(name: str = "x", **data: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
-async def test_unknown_propagation_is_refused(api: Api) -> None:
+async def test_unknown_propagation_is_rejected(api: Api) -> None:
     await api.create(MAPS, config())
     await api.delete(f"{MAPS}/x", {"propagationPolicy": "Sideways"}, want=422)
     await api.delete(f"{MAPS}/x", {"propagationPolicy": "Orphan", "orphanDependents": True}, want=422)

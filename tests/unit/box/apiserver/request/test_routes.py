@@ -31,7 +31,7 @@ async def test_unknown_paths(api: Api, path: str) -> None:
 
 
 @pytest.mark.parametrize("subresource", ["portforward", "resize", "proxy"])
-async def test_what_is_not_built_is_refused_by_name(api: Api, subresource: str) -> None:
+async def test_what_is_not_built_is_rejected_by_name(api: Api, subresource: str) -> None:
     for method in ("GET", "POST"):
         answer = await api.call(method, f"/api/v1/namespaces/default/pods/p/{subresource}", want=501)
         assert answer["reason"] == "NotImplemented"
@@ -56,13 +56,13 @@ def paths(resource: Resource, *, namespace: str) -> Iterator[str]:
 
 
 def is_served(path: str) -> bool:
-    """Whether the path leads anywhere but to a 404, also if it is refused by name."""
+    """Whether the path leads anywhere but to a 404, also if it is rejected by name."""
     try:
         ROUTES.find(path)
     except UnsupportedError:
         return True
-    except ApiError as refused:
-        return refused.code != 404
+    except ApiError as rejected:
+        return rejected.code != 404
     return True
 
 

@@ -1,4 +1,4 @@
-"""Users, and how a refusal names them."""
+"""Users, and how a rejection names them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_empty_facts_are_left_out() -> None:
         (Attributes("get", path="/x"), 'forbidden: User "<b>" cannot get path "/x"'),
     ],
 )
-def test_refusals_are_in_the_words_of_kubernetes(asked: Attributes, message: str) -> None:
+def test_rejections_are_in_the_words_of_kubernetes(asked: Attributes, message: str) -> None:
     error = denied(ApiUser("<b>"), asked)
     assert (error.code, error.reason) == (403, "Forbidden")
     assert error.message == message.replace("<", "&lt;").replace(">", "&gt;")

@@ -1,4 +1,4 @@
-"""YAML bodies: what is read, and what is refused before it costs much."""
+"""YAML bodies: what is read, and what is rejected before it costs much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No request stops the process: what is too deep, too large or too long is refused, by count."""
+"""No request stops the process: what is too deep, too large or too long is rejected, by count."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ async def test_the_answer_about_repeated_fields_is_small(api: Api, validation: s
     assert len(answer.body) + len(answer.headers.get("Warning", "")) < 64 << 10
 
 
-async def test_a_full_store_refuses_by_name_and_lets_deletes_pass(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_store_rejects_by_name_and_lets_deletes_pass(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     held = {"metadata": {"name": "held", "finalizers": ["a.b/c"]}, "data": {"a": "x" * 10_000}}
     await api.create(MAPS, held)
     monkeypatch.setattr(store, "STORE_BYTES", api.server.store.size)

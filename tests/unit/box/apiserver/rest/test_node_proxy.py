@@ -36,7 +36,7 @@ async def test_the_kubelets_answer_is_passed_on() -> None:
     await server.stop()
 
 
-async def test_without_a_kubelet_it_is_refused() -> None:
+async def test_without_a_kubelet_it_is_rejected() -> None:
     server = ApiServer(Store(extractor()))
     await server.start()
     client = Client(server.transport())

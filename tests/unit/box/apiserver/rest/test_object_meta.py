@@ -95,8 +95,8 @@ async def test_finalizers_hold_an_object(api: Api) -> None:
     assert held["metadata"]["deletionTimestamp"]
     assert held["metadata"]["deletionGracePeriodSeconds"] == 0
     assert await api.delete(f"{MAPS}/x") == held
-    refused = await api.patch(f"{MAPS}/x", {"metadata": {"finalizers": ["a.b/c", "a.b/new"]}}, want=422)
-    assert "no new finalizers" in refused["message"]
+    rejected = await api.patch(f"{MAPS}/x", {"metadata": {"finalizers": ["a.b/c", "a.b/new"]}}, want=422)
+    assert "no new finalizers" in rejected["message"]
     kept = await api.patch(f"{MAPS}/x", {"metadata": {"deletionTimestamp": None}})
     assert kept["metadata"]["deletionTimestamp"] == held["metadata"]["deletionTimestamp"]
     await api.patch(f"{MAPS}/x", {"metadata": {"finalizers": None}})

@@ -31,6 +31,6 @@ def test_a_terminal_has_no_errors_of_its_own() -> None:
     [(), (("command", ""),), (("command", "a"), ("stdout", "0"), ("stderr", "0")), (("command", "a"), ("tty", "x"))],
 )
 def test_what_cannot_be_meant(pairs: tuple[tuple[str, str], ...]) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as rejected:
         read_options("exec", request(*pairs))
-    assert refused.value.code == 400
+    assert rejected.value.code == 400

@@ -45,10 +45,10 @@ async def test_a_new_scale_is_a_new_generation_of_the_thing(api: Api, web: Obj, 
 
 async def test_to_none_and_never_below(api: Api, web: Obj) -> None:
     await api.patch(f"{PATH}/web/scale", {"spec": {"replicas": 0}})
-    refused = await api.patch(f"{PATH}/web/scale", {"spec": {"replicas": -1}}, want=422)
+    rejected = await api.patch(f"{PATH}/web/scale", {"spec": {"replicas": -1}}, want=422)
 
     assert (await api.get(f"{PATH}/web"))["spec"]["replicas"] == 0
-    assert "must be greater than or equal to 0" in refused["message"]
+    assert "must be greater than or equal to 0" in rejected["message"]
 
 
 async def test_a_scale_of_another_version_is_a_conflict(api: Api, web: Obj) -> None:

@@ -43,11 +43,11 @@ async def test_nulls_are_not_stored(api: Api) -> None:
 
 async def test_strict_fields(api: Api) -> None:
     body = config() | {"colour": "red"}
-    refused = await api.create(MAPS, body, want=400, query={"fieldValidation": "Strict"})
-    assert 'strict decoding error: unknown field "colour"' in refused["message"]
+    rejected = await api.create(MAPS, body, want=400, query={"fieldValidation": "Strict"})
+    assert 'strict decoding error: unknown field "colour"' in rejected["message"]
     twice = b'{"metadata":{"name":"x"},"data":{"a":"1","a":"2"}}'
-    refused = await api.create(MAPS, twice, want=400, query={"fieldValidation": "Strict"})
-    assert "duplicate field" in refused["message"]
+    rejected = await api.create(MAPS, twice, want=400, query={"fieldValidation": "Strict"})
+    assert "duplicate field" in rejected["message"]
     warned = await api.send("POST", MAPS, body, query={"fieldValidation": "Warn"})
     assert warned.headers["Warning"] == '299 - "unknown field \\"colour\\""'
     quiet = await api.send("PUT", f"{MAPS}/x", body, query={"fieldValidation": "Ignore"})
@@ -57,9 +57,9 @@ async def test_strict_fields(api: Api) -> None:
 async def test_update_detects_conflicts(api: Api) -> None:
     made = await api.create(MAPS, config())
     newer = await api.put(f"{MAPS}/x", made | {"data": {"a": "1"}})
-    refused = await api.put(f"{MAPS}/x", made | {"data": {"a": "2"}}, want=409)
-    assert refused["reason"] == "Conflict"
-    assert "the object has been modified" in refused["message"]
+    rejected = await api.put(f"{MAPS}/x", made | {"data": {"a": "2"}}, want=409)
+    assert rejected["reason"] == "Conflict"
+    assert "the object has been modified" in rejected["message"]
     forced = await api.put(f"{MAPS}/x", config("x", a="3"))
     assert forced["data"] == {"a": "3"}
     assert forced["metadata"]["uid"] == newer["metadata"]["uid"]

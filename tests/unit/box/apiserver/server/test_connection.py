@@ -140,7 +140,7 @@ async def test_without_descriptors_the_oldest_goes(server: ApiServer, monkeypatc
     writer.close()
 
 
-async def test_many_headers_are_refused(server: ApiServer) -> None:
+async def test_many_headers_are_rejected(server: ApiServer) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", port(server), ssl=context())
     writer.write(b"GET /api HTTP/1.1\r\nHost: x\r\n" + b"".join(b"X-%d: y\r\n" % n for n in range(1000)) + b"\r\n")
     async with asyncio.timeout(60):

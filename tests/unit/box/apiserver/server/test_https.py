@@ -107,7 +107,7 @@ async def test_without_credentials_there_is_nothing(box: Box, authorization: str
         assert (answer.status, status["kind"], status["reason"]) == (401, "Status", "Unauthorized")
 
 
-async def test_a_large_body_is_refused(box: Box) -> None:
+async def test_a_large_body_is_rejected(box: Box) -> None:
     async with box.request("POST", MAPS, data=b"x" * (10 << 20)) as answer:
         status = await answer.json()
     assert (answer.status, status["reason"]) == (413, "RequestEntityTooLarge")

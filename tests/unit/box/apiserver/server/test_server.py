@@ -21,7 +21,7 @@ async def test_namespaces_of_every_cluster(api: Api) -> None:
     assert api.server.cluster_id() == (await api.get("/api/v1/namespaces/kube-system"))["metadata"]["uid"]
 
 
-async def test_a_taken_port_and_open_doors_are_refused(box: Box, tmp_path: Path) -> None:
+async def test_a_taken_port_and_open_doors_are_rejected(box: Box, tmp_path: Path) -> None:
     port = int(box.server.url.rpartition(":")[2])
     other = ApiServer(Store(extractor()), credentials=auth.ensure(tmp_path, RealClock()))
     with pytest.raises(BusyError, match="choose another port"):

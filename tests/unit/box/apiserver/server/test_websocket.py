@@ -167,7 +167,7 @@ async def test_a_first_message_comes_by_itself(box: Box) -> None:
         ("command=a", {"Upgrade": "websocket", "Sec-WebSocket-Protocol": V5}, "CONNECTION upgrade"),
     ],
 )
-async def test_refusals(box: Box, query: str, headers: dict[str, str], said: str) -> None:
+async def test_rejections(box: Box, query: str, headers: dict[str, str], said: str) -> None:
     async with box.request("GET", f"{EXEC}?{query}", headers=headers) as answer:
         assert 400 <= answer.status < 500, await answer.text()
         assert said in await answer.text()
@@ -210,14 +210,14 @@ async def close_code(reader: asyncio.StreamReader) -> int:
 
 
 @pytest.mark.parametrize("length", [websocket.MAX_MESSAGE + 3, 100 << 20, 1 << 62, (1 << 64) - 1])
-async def test_a_huge_frame_is_refused_by_its_length(box: Box, length: int) -> None:
+async def test_a_huge_frame_is_rejected_by_its_length(box: Box, length: int) -> None:
     """Not one byte of it has come."""
     async with raw(box) as (reader, writer):
         writer.write(b"\x82\xff" + struct.pack("!Q", length) + b"\0\0\0\0")
         assert await close_code(reader) == 1009
 
 
-async def test_a_huge_message_of_fragments_is_refused(box: Box) -> None:
+async def test_a_huge_message_of_fragments_is_rejected(box: Box) -> None:
     part = 60_000
     frame = struct.pack("!BBH", 0, 0x80 | 126, part) + b"\0" * (4 + part)
     async with raw(box) as (reader, writer):

@@ -119,7 +119,7 @@ async def test_files_are_private(path: Path) -> None:
     assert set(modes.values()) == {0o600}, modes
 
 
-async def test_a_foreign_database_is_refused(path: Path) -> None:
+async def test_a_foreign_database_is_rejected(path: Path) -> None:
     with sqlite3.connect(path) as foreign:
         foreign.execute("CREATE TABLE theirs (x)")
     foreign.close()
@@ -127,7 +127,7 @@ async def test_a_foreign_database_is_refused(path: Path) -> None:
         await opened(path)
 
 
-async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
+async def test_a_file_that_is_no_database_is_rejected(path: Path) -> None:
     path.write_bytes(b"not a database, just some text that is long enough" * 100)
     with pytest.raises(PreconditionError, match="not a database"):
         await opened(path)
@@ -135,7 +135,7 @@ async def test_a_file_that_is_no_database_is_refused(path: Path) -> None:
 
 @pytest.mark.parametrize("harm", ["cut short", "overwritten"])
 @pytest.mark.parametrize("killed", [False, True])
-async def test_a_damaged_database_is_refused_and_left_alone(path: Path, harm: str, killed: bool) -> None:
+async def test_a_damaged_database_is_rejected_and_left_alone(path: Path, harm: str, killed: bool) -> None:
     """With its log folded in, as after an end in order, and with it beside, as after a kill."""
     store = SqliteStore(path, no_fields)
     await store.start()
@@ -176,7 +176,7 @@ async def written(path: Path, *, killed: bool) -> tuple[dict[Path, bytes], list[
     return (kept if killed else {path: path.read_bytes()}), held
 
 
-async def refusal(store: SqliteStore) -> str:
+async def rejection(store: SqliteStore) -> str:
     try:
         await store.start()
     except TonnageError as failure:
@@ -203,7 +203,7 @@ async def test_each_damage_is_reported_or_changed_nothing_that_was_written(
     folder = tmp_path / "s"
     folder.mkdir()
     files, held = await written(folder / "state.db", killed=killed)
-    dice, refused = random.Random(f"{harm} {killed}"), 0
+    dice, rejected = random.Random(f"{harm} {killed}"), 0
     for _ in range(120):
         file = dice.choice(sorted(files))
         data = bytearray(files[file])
@@ -217,9 +217,9 @@ async def test_each_damage_is_reported_or_changed_nothing_that_was_written(
         laid(folder, {**files, file: bytes(data)})
         before = {f.name: f.read_bytes() for f in folder.iterdir()}
         store = SqliteStore(folder / "state.db", no_fields, used=True)
-        failure = await refusal(store)
+        failure = await rejection(store)
         if failure:
-            refused += 1
+            rejected += 1
             assert re.search(r"restore it from a copy|use the version that made it", failure), failure
             after = {f.name: f.read_bytes() for f in folder.iterdir() if f.name != "state.db.lock"}
             assert after == before
@@ -227,7 +227,7 @@ async def test_each_damage_is_reported_or_changed_nothing_that_was_written(
             found = {record.key.name: record.data for record in store.records("things")}
             assert found in ((held[-1],) if file.name == "state.db" else _ends(held, cut=harm == "cut")), (file, at)
             await store.stop()
-    assert refused > 15
+    assert rejected > 15
 
 
 def _ends(held: list[dict[str, bytes]], *, cut: bool) -> list[dict[str, bytes]]:
@@ -256,11 +256,11 @@ async def test_of_a_log_only_its_last_transaction_may_be_torn(path: Path) -> Non
             assert {record.key.name: record.data for record in store.records("things")} == held[-2]
             await store.stop()
         else:
-            assert "transactions in state.db-wal after frame" in await refusal(store)
+            assert "transactions in state.db-wal after frame" in await rejection(store)
 
 
 @pytest.mark.parametrize("left", ["missing", "no bytes", "no tables", "no rows"])
-async def test_a_used_database_that_is_gone_is_refused_until_it_is_to_be_recovered(path: Path, left: str) -> None:
+async def test_a_used_database_that_is_gone_is_rejected_until_it_is_to_be_recovered(path: Path, left: str) -> None:
     if left == "no rows":
         await (await opened(path)).stop()
     elif left == "no tables":
@@ -382,14 +382,14 @@ async def test_on_a_full_disk_deletions_status_and_events_go_on(
         await store.put(ObjectKey("events", "a", f"e{n}"), thing(f"e{n}", 500), 0)
         await store.remove(key(f"x{n}"), status, slow.revision)
 
-    refusals = 0
+    rejections = 0
     for n in range(100):
         try:
             await store.put(key(f"new{n}"), thing(f"new{n}", 20000), 0)
         except ExhaustedError:
-            refusals += 1
+            rejections += 1
         await vital(n)
-    assert refusals > 50
+    assert rejections > 50
     for n in range(100, 120):  # other requests of the same batch do not stop it
         large = (store.put(key(f"big{n}-{m}"), thing("big", 1 << 19), 0) for m in range(3))
         await asyncio.gather(vital(n), *large, return_exceptions=True)
@@ -411,7 +411,7 @@ async def test_on_a_full_disk_deletions_status_and_events_go_on(
 
 
 @pytest.mark.real
-async def test_a_full_disk_refuses_the_write_and_loses_nothing(small_disk: Path) -> None:
+async def test_a_full_disk_rejects_the_write_and_loses_nothing(small_disk: Path) -> None:
     path = small_disk / "state.db"
     store = await opened(path)
     first = await store.put(key("small"), thing("small"), 0)
@@ -429,7 +429,7 @@ async def test_a_full_disk_refuses_the_write_and_loses_nothing(small_disk: Path)
     await again.stop()
 
 
-async def test_a_read_only_database_refuses_the_write(path: Path) -> None:
+async def test_a_read_only_database_rejects_the_write(path: Path) -> None:
     store = await opened(path)
     assert store._file is not None
     store._file._connection.execute("PRAGMA query_only=1")
@@ -451,7 +451,7 @@ async def test_rows_without_data_are_purged(path: Path, monkeypatch: pytest.Monk
     await store.stop()
 
 
-async def test_writes_after_the_end_are_refused(path: Path) -> None:
+async def test_writes_after_the_end_are_rejected(path: Path) -> None:
     store = await opened(path)
     await store.stop()
     with pytest.raises(UnavailableError):

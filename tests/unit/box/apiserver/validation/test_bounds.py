@@ -1,4 +1,4 @@
-"""Bounds that the box has and Kubernetes has not: refused by name, and what is older may shrink, not grow."""
+"""Bounds that the box has and Kubernetes has not: rejected by name, and what is older may shrink, not grow."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ CASES: dict[str, tuple[str, Callable[[int], Obj], int, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_exceeds_a_bound_is_refused_and_what_is_older_may_shrink(
+def test_what_exceeds_a_bound_is_rejected_and_what_is_older_may_shrink(
     faults: Faults, case: tuple[str, Callable[[int], Obj], int, str]
 ) -> None:
     key, make, most, said = case

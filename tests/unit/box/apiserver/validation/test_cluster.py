@@ -83,7 +83,7 @@ def test_good_ones_pass(faults: Faults, key: str, good: Obj) -> None:
             named(spec={"scopes": ["BestEffort"]}),
             "spec.scopes: Forbidden: of the scopes of quotas this server offers only VolumeAttributesClass; leave others"
             " out",
-            id="scopes are refused by name",
+            id="scopes are rejected by name",
         ),
         pytest.param(
             "resourcequotas",

@@ -43,7 +43,7 @@ def test_kinds_that_are_served_are_taken(faults: Faults, name: str) -> None:
         (definition(versions=[V1 | {"served": False}]), "spec.versions: Invalid value: []"),
     ],
 )
-def test_others_are_refused_by_name(faults: Faults, body: Obj, said: str) -> None:
+def test_others_are_rejected_by_name(faults: Faults, body: Obj, said: str) -> None:
     found = faults(DEFINITIONS.key, body)
     assert len(found) == 1
     assert said in found[0]

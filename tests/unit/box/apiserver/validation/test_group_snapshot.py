@@ -159,6 +159,6 @@ WITH_UID = content(volumeGroupSnapshotRef=REF | {"uid": "u"})
         ),
     ],
 )
-def test_wrong_ones_are_refused(faults: Faults, key: str, new: Obj, old: Obj | None, path: str, said: str) -> None:
+def test_wrong_ones_are_rejected(faults: Faults, key: str, new: Obj, old: Obj | None, path: str, said: str) -> None:
     found = [fault.partition(": ") for fault in faults(key, new, old)]
     assert [where for where, _, what in found if said in what] == [path], found

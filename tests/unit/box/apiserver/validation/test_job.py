@@ -22,7 +22,7 @@ Faults = Callable[..., list[str]]
             JOB,
             job(podFailurePolicy={"rules": []}),
             "spec.podFailurePolicy: Forbidden: is not offered by this server",
-            id="refused by name",
+            id="rejected by name",
         ),
         pytest.param("batch/cronjobs", cron(schedule="often"), "spec.schedule: Invalid value", id="schedule"),
         pytest.param(

@@ -121,7 +121,7 @@ class TestUpdate:
         change(new["spec"])
         assert [f for f in faults("pods", new, old) if f.startswith(said)]
 
-    def test_the_refusal_tells_what_differs(self, faults: Faults) -> None:
+    def test_the_rejection_tells_what_differs(self, faults: Faults) -> None:
         old, new = self.old(), self.old()
         new["spec"]["terminationGracePeriodSeconds"] = 5
         (fault,) = faults("pods", new, old)
@@ -149,7 +149,7 @@ def test_a_status_is_not_held_to_the_rules_of_the_spec(faults: Faults) -> None:
         (pod({"name": "v", "csi": {"driver": "d", "volumeAttributes": {"a\0": "b"}}}), "spec.volumes[0].csi"),
     ],
 )
-def test_a_nul_is_refused_in_every_field(faults: Faults, wrong: Obj, path: str) -> None:
+def test_a_nul_is_rejected_in_every_field(faults: Faults, wrong: Obj, path: str) -> None:
     found = [fault for fault in faults("pods", wrong) if fault.endswith(": must not contain NUL characters")]
     assert len(found) == 1
     assert found[0].startswith(f"{path}")

@@ -1,4 +1,4 @@
-"""Roles and bindings: what is refused, in the words of Kubernetes."""
+"""Roles and bindings: what is rejected, in the words of Kubernetes."""
 
 from __future__ import annotations
 

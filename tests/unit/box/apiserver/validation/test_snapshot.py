@@ -139,6 +139,6 @@ REF = "both spec.volumeSnapshotRef.name and spec.volumeSnapshotRef.namespace mus
         (CLASSES, classed(deletionPolicy="Keep"), None, "deletionPolicy", 'supported values: "Delete", "Retain"'),
     ],
 )
-def test_wrong_ones_are_refused(faults: Faults, key: str, new: Obj, old: Obj | None, path: str, said: str) -> None:
+def test_wrong_ones_are_rejected(faults: Faults, key: str, new: Obj, old: Obj | None, path: str, said: str) -> None:
     found = [fault.partition(": ") for fault in faults(key, new, old)]
     assert [where for where, _, what in found if said in what] == [path], found

@@ -62,6 +62,6 @@ def test_revisions_beyond_the_limit_do_not_count_those_in_use(limit: int | None,
 
 
 @pytest.mark.parametrize("data", [{}, {"spec": []}, {"spec": {"template": "x"}}])
-def test_a_revision_without_a_template_is_refused(data: dict[str, Any]) -> None:
+def test_a_revision_without_a_template_is_rejected(data: dict[str, Any]) -> None:
     with pytest.raises(InvalidError, match="it holds no pod template"):
         template_of(ControllerRevision(data=data))

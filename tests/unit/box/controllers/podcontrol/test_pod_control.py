@@ -48,7 +48,7 @@ async def test_pods_are_made_and_deleted_with_events(
     assert said == [*[("SuccessfulCreate", f"Created pod: {n}") for n in "abc"], ("SuccessfulDelete", "Deleted pod: a")]
 
 
-async def test_a_refused_pod_is_reported(kube: Client, control: PodControl, owner: ConfigMap, told: Told) -> None:
+async def test_a_rejected_pod_is_reported(kube: Client, control: PodControl, owner: ConfigMap, told: Told) -> None:
     bad = body(owner, "bad")
     bad["spec"] = {"containers": []}
     failure = await control.create_many(owner, [bad, body(owner, "never")])

@@ -261,7 +261,7 @@ async def test_one_volume_goes_to_one_of_two_claims(kube: Client, make_volume: M
     assert is_complete(bound[0], await kube.get(VOLUMES, "v"))
 
 
-async def test_bind_refuses_a_claim_made_anew(kube: Client, make_volume: Make, make_claim: Make) -> None:
+async def test_bind_rejects_a_claim_made_anew(kube: Client, make_volume: Make, make_claim: Make) -> None:
     claim = await make_claim("c", storageClassName="")
     volume = await made_by_agent(make_volume, claim)
     await kube.patch(CLAIMS, "c", {"metadata": {"finalizers": None}}, "default")

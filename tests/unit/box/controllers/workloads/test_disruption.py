@@ -115,9 +115,9 @@ async def test_pods_without_owner(kube: Client, workloads: Any, eventually: Even
         return bool((await status(kube)).current_healthy == 2)
 
     await eventually(settled)
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as rejected:
         await evict(kube, "one")
-    assert refused.value.code == 429
+    assert rejected.value.code == 429
 
     await kube.patch(DISRUPTION_BUDGETS, "web", {"spec": {"minAvailable": 1}}, "default")
 

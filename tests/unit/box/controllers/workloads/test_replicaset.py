@@ -133,7 +133,7 @@ async def test_a_watch_that_tells_nothing_makes_no_double_pods(
     informer._take = taken
 
 
-async def test_what_a_quota_refuses_is_said_and_tried_again(
+async def test_what_a_quota_rejects_is_said_and_tried_again(
     kube: Any, workloads: Any, workload: Make, pods: Pods, eventually: Eventually, told: Told
 ) -> None:
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "2"}}}

@@ -218,8 +218,8 @@ async def test_a_container_cannot_write_what_the_kubelet_does(machine: Any) -> N
         containers=[_shell(script, volumeMounts=mounts)],
     )
     log = _log(machine, await machine.phase("p", "Succeeded"))
-    refused = [line for line in log if line.endswith("Read-only file system")]
-    assert (len(refused), log[-1]) == (9, "vnew"), log
+    rejected = [line for line in log if line.endswith("Read-only file system")]
+    assert (len(rejected), log[-1]) == (9, "vnew"), log
 
 
 async def test_volumes_where_real_manifests_mount_them(machine: Any) -> None:
@@ -289,7 +289,7 @@ async def test_a_subpath_cannot_leave_its_volume(machine: Any, eventually: Event
     await eventually(lambda: machine.left() == [])
 
 
-async def test_a_container_without_a_command_is_refused(machine: Any) -> None:
+async def test_a_container_without_a_command_is_rejected(machine: Any) -> None:
     await machine.pod("p", containers=[{"name": "main", "image": "nginx"}])
     pod = await machine.until("p", lambda p: p.status.container_statuses and _state(p).waiting is not None)
     waiting = _state(pod).waiting

@@ -51,12 +51,12 @@ async def test_a_command_runs_with_its_context_only(anchor: int, unconfined: boo
     assert code == 3
 
 
-async def test_another_root_is_refused(anchor: int) -> None:
+async def test_another_root_is_rejected(anchor: int) -> None:
     with pytest.raises(HostError, match="the root found is not the container's"):
         await asyncio.to_thread(start, JoinRequest(["true"], context(), "/tmp", anchor))
 
 
-async def test_refusals_leave_no_descriptor(anchor: int) -> None:
+async def test_rejections_leave_no_descriptor(anchor: int) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for argv in (["no-such"], ["/etc"], ["\0"]):
         with pytest.raises((HostError, InvalidError)):

@@ -22,7 +22,7 @@ def test_users(pod: SecurityContext, container: SecurityContext, user: rootfs.Us
     assert rootfs.user(pod, container) == user
 
 
-def test_users_that_are_refused() -> None:
+def test_users_that_are_rejected() -> None:
     with pytest.raises(InvalidError, match="runAsNonRoot"):
         rootfs.user(SecurityContext(run_as_non_root=True), SecurityContext())
     for number in (-1, -2, 2**31, 2**32 - 1, 2**32):

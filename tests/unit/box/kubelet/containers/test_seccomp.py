@@ -191,6 +191,6 @@ def test_the_numbers_are_the_kernels(machine: str, header: str) -> None:
     assert calls == {name: numbers[name] for name in calls}
 
 
-def test_an_unknown_machine_is_refused_by_name() -> None:
+def test_an_unknown_machine_is_rejected_by_name() -> None:
     with pytest.raises(UnsupportedError, match="this machine is vax"):
         seccomp.program("vax")

@@ -255,7 +255,7 @@ ESCAPES = {
 }
 
 
-REFUSALS = (" is no folder", " leads nowhere", "the image has a symlink", "a part of the root that must stay")
+REJECTIONS = (" is no folder", " leads nowhere", "the image has a symlink", "a part of the root that must stay")
 
 
 @on_a_node
@@ -267,7 +267,7 @@ async def test_images_that_would_lead_bwrap_astray_do_not_start(machine: Any, im
     await machine.pod("p", volumes=[{"name": "dir", "emptyDir": {}}], containers=[container])
     pod = await machine.until("p", lambda pod: pod.status.container_statuses and _waiting(pod).get("message"))
     assert _waiting(pod)["reason"] == "CreateContainerConfigError"
-    assert any(words in _waiting(pod)["message"] for words in REFUSALS)
+    assert any(words in _waiting(pod)["message"] for words in REJECTIONS)
     await _gone(machine)
 
 

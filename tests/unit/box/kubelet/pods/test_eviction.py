@@ -113,7 +113,7 @@ async def test_only_pods_with_a_limit_are_measured() -> None:
 
 
 async def test_a_tree_that_cannot_be_measured_is_tried_again(tmp_path: Path) -> None:
-    """A folder that is a symlink is refused; once it is a folder again, what is in it counts."""
+    """A folder that is a symlink is rejected; once it is a folder again, what is in it counts."""
     paths = Paths(tmp_path)
     place = Path(paths.volume("u", "kubernetes.io~empty-dir", "e"))
     place.parent.mkdir(parents=True)

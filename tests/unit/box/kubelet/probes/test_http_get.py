@@ -84,7 +84,7 @@ async def test_content_that_does_not_come_ends_at_the_timeout() -> None:
             await get(url, [], timeout=0.3)
 
 
-async def test_headers_without_an_end_are_refused() -> None:
+async def test_headers_without_an_end_are_rejected() -> None:
     async with _server(_fixed(b"HTTP/1.1 200 OK\r\n", forever=b"A: b\r\n" * 1000)) as url:
         with pytest.raises(HttpGetError, match="headers exceeded"):
             await get(url, [], timeout=60)
@@ -112,7 +112,7 @@ async def test_follows_redirects_on_the_same_host_only() -> None:
             await get(f"{url}/loop", [], timeout=60)
 
 
-async def test_refused_connections_have_gos_words() -> None:
+async def test_rejected_connections_have_gos_words() -> None:
     async with _server(_fixed()) as url:
         pass
     with pytest.raises(HttpGetError) as raised:

@@ -53,7 +53,7 @@ async def test_metrics_are_by_claim(machine: Any) -> None:
     ]
 
 
-async def test_other_paths_are_refused_by_name(machine: Any) -> None:
+async def test_other_paths_are_rejected_by_name(machine: Any) -> None:
     assert await machine.kubelet.answer("healthz") == ("text/plain; charset=utf-8", b"ok")
     with pytest.raises(ApiError, match="and not 'configz'") as raised:
         await machine.kubelet.answer("configz")

@@ -19,9 +19,9 @@ from tonnage_box.testing.clock import ManualClock
 @pytest.mark.parametrize("key", ["sinceSeconds", "tailLines", "limitBytes"])
 @pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "-" + "9" * 400, "-1", "x", "1_0", "٣"])
 def test_numbers_that_are_none(key: str, text: str) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(ApiError) as rejected:
         logs.parse({key: text}, ManualClock())
-    assert refused.value.code in (400, 422)
+    assert rejected.value.code in (400, 422)
 
 
 def test_since_ever() -> None:

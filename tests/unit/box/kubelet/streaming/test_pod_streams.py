@@ -265,7 +265,7 @@ async def test_the_containers_end_ends_its_sessions(machine: Any) -> None:
     await machine.gone("p")
 
 
-async def test_what_does_not_run_is_refused_in_kubernetes_words(machine: Any) -> None:
+async def test_what_does_not_run_is_rejected_in_kubernetes_words(machine: Any) -> None:
     await machine.pod("p", restartPolicy="Never", containers=[{"name": "main", "image": "x", "command": ["true"]}])
     await machine.phase("p", "Succeeded")
     with pytest.raises(ApiError, match=r'unable to upgrade connection: container not found \("main"\)'):
@@ -450,7 +450,7 @@ async def test_attached_output_comes_whole_and_is_logged(machine: Any) -> None:
     assert client.output[1] == b"x" * 3000000 + b"\nend\n"
 
 
-async def test_input_of_an_adopted_container_is_refused(machine: Any) -> None:
+async def test_input_of_an_adopted_container_is_rejected(machine: Any) -> None:
     await machine.pod("p", containers=container("sleep 1000", stdin=True))
     await machine.phase("p", "Running")
     await machine.restart()

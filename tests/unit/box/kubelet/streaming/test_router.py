@@ -54,9 +54,9 @@ async def test_a_thousand_at_once_end_nothing(client: Client) -> None:
     sessions = [await router.open("default", "here", OPTIONS) for _ in range(1000)]
     running = [asyncio.ensure_future(serve(FakeClient())) for serve in sessions]
     await asyncio.sleep(0)
-    with pytest.raises(ApiError, match="256 exec and attach sessions are open") as refused:
+    with pytest.raises(ApiError, match="256 exec and attach sessions are open") as rejected:
         await router.open("default", "here", OPTIONS)
-    assert refused.value.code == 429
+    assert rejected.value.code == 429
     node.end.set()
     ended = await asyncio.gather(*running, return_exceptions=True)
     assert ended.count(0) == MAX_SESSIONS

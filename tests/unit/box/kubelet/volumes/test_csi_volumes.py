@@ -61,7 +61,7 @@ async def test_a_volume_for_one_pod_waits_until_the_other_has_gone(
     await machine.phase("q", "Running")
 
 
-async def test_the_drivers_refusal_is_told_and_leaves_nothing(machine: Any) -> None:
+async def test_the_drivers_rejection_is_told_and_leaves_nothing(machine: Any) -> None:
     await machine.volume("a")
     await machine.client.delete(VOLUMES, "pv-a")
     made = await machine.client.get(VOLUMES, "pv-a")

@@ -48,7 +48,7 @@ async def test_a_driver_that_comes_again_is_registered_again(machine: Any, event
         (Registered(CSI_PLUGIN, "a.b", "", ()), "supports CSI nothing"),
     ],
 )
-def test_what_is_no_csi_driver_is_refused(info: Registered, text: str) -> None:
+def test_what_is_no_csi_driver_is_rejected(info: Registered, text: str) -> None:
     with pytest.raises(InvalidError, match=text.replace("(", "\\(")):
         check(info)
 

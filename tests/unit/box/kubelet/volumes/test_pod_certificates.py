@@ -1,4 +1,4 @@
-"""Keys and certificates of podCertificate sources: requested, renewed in time, and refused for good."""
+"""Keys and certificates of podCertificate sources: requested, renewed in time, and rejected for good."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def test_a_late_renewal_is_reported_once(node: _Node) -> None:
 
 
 @pytest.mark.parametrize(("kind", "how"), [("Denied", "was denied"), ("Failed", "failed")])
-async def test_a_refusal_is_final(node: _Node, kind: str, how: str) -> None:
+async def test_a_rejection_is_final(node: _Node, kind: str, how: str) -> None:
     with pytest.raises(MountError):
         await node.shown()
     await node.answer(kind)
@@ -152,7 +152,7 @@ async def test_a_refusal_is_final(node: _Node, kind: str, how: str) -> None:
     assert node.warned == [kind]
 
 
-async def test_a_refused_renewal_leaves_the_old_one(node: _Node) -> None:
+async def test_a_rejected_renewal_leaves_the_old_one(node: _Node) -> None:
     first = await issued(node)
     node.now = first.refresh_at
     await node.shown()

@@ -69,7 +69,7 @@ def test_removing_nothing_is_fine(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_symlink_that_leads_out_is_refused(tmp_path: Path, volume: Path) -> None:
+def test_a_symlink_that_leads_out_is_rejected(tmp_path: Path, volume: Path) -> None:
     (volume / "out").symlink_to(tmp_path)
     with pytest.raises(InvalidError, match="leads out of its volume"), subpaths.opened(str(volume), "out/new"):
         raise AssertionError("opened")

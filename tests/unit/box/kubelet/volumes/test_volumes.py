@@ -62,7 +62,7 @@ async def test_a_pv_of_another_node_is_not_mounted(machine: Any) -> None:
         ),
     ],
 )
-async def test_what_is_not_offered_is_refused_by_name(machine: Any, source: dict[str, Any], text: str) -> None:
+async def test_what_is_not_offered_is_rejected_by_name(machine: Any, source: dict[str, Any], text: str) -> None:
     await machine.pod("p", volumes=[{"name": "v", **source}])
     assert text in (await machine.event("FailedMount")).message
 

@@ -46,13 +46,13 @@ def test_the_most_important_first_and_one_by_one(line: Line) -> None:
     line.add("b", cpu="500m", priority=5)
     line.events.run(1.0)
     assert line.decided == [(0.0, "b", "n"), (0.5, "a", "n")]
-    assert (line.tally.decisions, line.tally.refused) == (2, 0)
+    assert (line.tally.decisions, line.tally.rejected) == (2, 0)
 
 
-def test_a_refused_pod_waits_for_what_it_lacks(line: Line) -> None:
+def test_a_rejected_pod_waits_for_what_it_lacks(line: Line) -> None:
     line.add("a", cpu="4")
     line.events.run(5.0)
-    assert (line.decided, line.tally.refused, line.tally.writes["pods"]) == ([], 1, 1)
+    assert (line.decided, line.tally.rejected, line.tally.writes["pods"]) == ([], 1, 1)
     line.scheduling.cluster.node_changed(None, objects.node("n", SimulatedNodes({"scratch": "1Ti"}, cpu="8")))
     line.events.run(6.0)
     assert [found[1:] for found in line.decided] == [("a", "n")]

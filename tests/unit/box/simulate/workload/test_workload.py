@@ -1,4 +1,4 @@
-"""Workload files: what is wrong is refused by name; what is drawn is what was asked."""
+"""Workload files: what is wrong is rejected by name; what is drawn is what was asked."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GIB = 1024**3
         ({"arrivals": "tidal"}, "tidal"),
     ],
 )
-def test_refused_by_name(make_workload: Make, stream: dict[str, Any], words: str) -> None:
+def test_rejected_by_name(make_workload: Make, stream: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidError, match=words):
         make_workload(stream)
 

@@ -23,7 +23,7 @@ from tonnage.storage.pools.fake.backend import FEATURES, FakeBackend, FakePool
 GIB = 1 << 30
 MOUNT = [VolumeCapability()]
 A, B, F = "default/a", "default/b", "fast/f"
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 @pytest.fixture
@@ -65,30 +65,34 @@ async def test_a_group_outlives_its_volumes(client: FullCsiClient, volumes: None
     assert await client.get_group_snapshot("g") == group
 
 
-async def test_members_are_not_deleted_one_by_one(refused: Refused, client: FullCsiClient, volumes: None) -> None:
+async def test_members_are_not_deleted_one_by_one(rejected: Rejected, client: FullCsiClient, volumes: None) -> None:
     group = await client.create_group_snapshot("g", [A, B, F])
     first, second, third = (member.id for member in group.snapshots)
-    await refused(client.delete_snapshot(first), Code.INVALID_ARGUMENT, "member of group snapshot g", second, "1 more")
+    await rejected(client.delete_snapshot(first), Code.INVALID_ARGUMENT, "member of group snapshot g", second, "1 more")
     assert await client.get_group_snapshot("g") == group
     name = first.removeprefix("default/")
     same = client.create_snapshot(name, group.snapshots[0].volume_id)
-    await refused(same, Code.ALREADY_EXISTS, "member of group snapshot g")
+    await rejected(same, Code.ALREADY_EXISTS, "member of group snapshot g")
     await client.delete_group_snapshot("g", [first, second, third])
     alone = await client.create_group_snapshot("h", [A])
     await client.delete_snapshot(alone.snapshots[0].id)
-    await refused(client.get_group_snapshot("h"), Code.NOT_FOUND, "'h'")
+    await rejected(client.get_group_snapshot("h"), Code.NOT_FOUND, "'h'")
 
 
-async def test_groups_that_are_refused(refused: Refused, client: FullCsiClient, pool: FakePool, volumes: None) -> None:
+async def test_groups_that_are_rejected(
+    rejected: Rejected, client: FullCsiClient, pool: FakePool, volumes: None
+) -> None:
     create = client.create_group_snapshot
-    await refused(create("", [A]), Code.INVALID_ARGUMENT, "name is missing")
-    await refused(create("g", []), Code.INVALID_ARGUMENT, "source_volume_ids is missing")
-    await refused(create("g", [A, ""]), Code.INVALID_ARGUMENT, "source_volume_ids is missing")
-    await refused(create("g", [A, B, A]), Code.INVALID_ARGUMENT, f"{A} twice")
-    await refused(create("g", [A], parameters={"color": "red"}), Code.INVALID_ARGUMENT, "'color'", "GroupSnapshotClass")
-    await refused(create("g", [A, "default/nobody"]), Code.NOT_FOUND, "nobody")
-    await refused(create("g", [A, "no form of ours"]), Code.NOT_FOUND)
-    await refused(create("g", [A, "retired/a"]), Code.UNAVAILABLE, "not served")
+    await rejected(create("", [A]), Code.INVALID_ARGUMENT, "name is missing")
+    await rejected(create("g", []), Code.INVALID_ARGUMENT, "source_volume_ids is missing")
+    await rejected(create("g", [A, ""]), Code.INVALID_ARGUMENT, "source_volume_ids is missing")
+    await rejected(create("g", [A, B, A]), Code.INVALID_ARGUMENT, f"{A} twice")
+    await rejected(
+        create("g", [A], parameters={"color": "red"}), Code.INVALID_ARGUMENT, "'color'", "GroupSnapshotClass"
+    )
+    await rejected(create("g", [A, "default/nobody"]), Code.NOT_FOUND, "nobody")
+    await rejected(create("g", [A, "no form of ours"]), Code.NOT_FOUND)
+    await rejected(create("g", [A, "retired/a"]), Code.UNAVAILABLE, "not served")
     owners: list[tuple[str, Mapping[str, str], Code]] = [
         ("inline", {INLINE: "true"}, Code.FAILED_PRECONDITION),
         ("driver", {OWNER_DRIVER: "other.example"}, Code.NOT_FOUND),
@@ -96,26 +100,26 @@ async def test_groups_that_are_refused(refused: Refused, client: FullCsiClient, 
     ]
     for name, owner, code in owners:
         await pool.create(VolumeRequest(name, GIB, owner=owner))
-        await refused(create("g", [A, f"default/{name}"]), code, name)
-        await refused(client.create_snapshot("s", f"default/{name}"), code, name)
+        await rejected(create("g", [A, f"default/{name}"]), code, name)
+        await rejected(client.create_snapshot("s", f"default/{name}"), code, name)
     await create("g", [A, B])
-    await refused(create("g", [A, F]), Code.ALREADY_EXISTS, "group snapshot g exists", "a, b")
-    await refused(create("g", [A]), Code.ALREADY_EXISTS)
+    await rejected(create("g", [A, F]), Code.ALREADY_EXISTS, "group snapshot g exists", "a, b")
+    await rejected(create("g", [A]), Code.ALREADY_EXISTS)
     assert len(await pool.snapshots.list()) == 2
-    await refused(client.get_group_snapshot(""), Code.INVALID_ARGUMENT, "group_snapshot_id is missing")
-    await refused(client.delete_group_snapshot(""), Code.INVALID_ARGUMENT, "group_snapshot_id is missing")
-    await refused(client.get_group_snapshot("h"), Code.NOT_FOUND)
+    await rejected(client.get_group_snapshot(""), Code.INVALID_ARGUMENT, "group_snapshot_id is missing")
+    await rejected(client.delete_group_snapshot(""), Code.INVALID_ARGUMENT, "group_snapshot_id is missing")
+    await rejected(client.get_group_snapshot("h"), Code.NOT_FOUND)
     await client.delete_group_snapshot("h", ["no form of ours"])
 
 
-async def test_ids_that_are_not_those_of_the_members(refused: Refused, client: FullCsiClient, volumes: None) -> None:
+async def test_ids_that_are_not_those_of_the_members(rejected: Rejected, client: FullCsiClient, volumes: None) -> None:
     ids = [member.id for member in (await client.create_group_snapshot("g", [A, F])).snapshots]
     other = (await client.create_snapshot("s", A)).id
     for call in (client.get_group_snapshot, client.delete_group_snapshot):
-        await refused(call("g", ids[:1]), Code.INVALID_ARGUMENT, ids[1])
-        await refused(call("g", [*ids, other]), Code.INVALID_ARGUMENT, other, "not a member")
-        await refused(call("g", [*ids, "default/gone"]), Code.INVALID_ARGUMENT, "does not exist")
-    await refused(client.delete_group_snapshot("h", [other]), Code.INVALID_ARGUMENT, other)
+        await rejected(call("g", ids[:1]), Code.INVALID_ARGUMENT, ids[1])
+        await rejected(call("g", [*ids, other]), Code.INVALID_ARGUMENT, other, "not a member")
+        await rejected(call("g", [*ids, "default/gone"]), Code.INVALID_ARGUMENT, "does not exist")
+    await rejected(client.delete_group_snapshot("h", [other]), Code.INVALID_ARGUMENT, other)
     assert len((await client.get_group_snapshot("g", ids)).snapshots) == 2
 
 
@@ -126,10 +130,10 @@ async def _leave_half(pool: FakePool, group: str, sources: list[str]) -> Snapsho
 
 
 async def test_what_a_kill_left_is_no_group(
-    refused: Refused, client: FullCsiClient, pool: FakePool, volumes: None
+    rejected: Rejected, client: FullCsiClient, pool: FakePool, volumes: None
 ) -> None:
     left = await _leave_half(pool, "g", [A, F])
-    await refused(client.get_group_snapshot("g"), Code.NOT_FOUND)
+    await rejected(client.get_group_snapshot("g"), Code.NOT_FOUND)
     group = await client.create_group_snapshot("g", [A, F])
     assert min(member.created for member in group.snapshots) > left.created, "it was of another moment"
     await client.delete_group_snapshot("g")
@@ -146,21 +150,21 @@ async def test_what_a_kill_left_is_no_group(
 
 
 async def test_what_a_kill_left_is_deleted_though_a_source_is_gone(
-    refused: Refused, client: FullCsiClient, pool: FakePool, volumes: None
+    rejected: Rejected, client: FullCsiClient, pool: FakePool, volumes: None
 ) -> None:
     await _leave_half(pool, "g", [A, B])
     await client.delete_volume(B)
-    await refused(client.create_group_snapshot("g", [A, B]), Code.NOT_FOUND)
+    await rejected(client.create_group_snapshot("g", [A, B]), Code.NOT_FOUND)
     assert await pool.snapshots.list() == []
 
 
 async def test_nothing_stays_of_a_group_that_does_not_fit(
-    refused: Refused, client: FullCsiClient, pool: FakePool, fast: FakePool
+    rejected: Rejected, client: FullCsiClient, pool: FakePool, fast: FakePool
 ) -> None:
     await client.create_volume("a", GIB, MOUNT)
     for name in ("f", "h"):
         await client.create_volume(name, 3 * GIB, MOUNT, parameters={"pool": "fast"})
-    await refused(client.create_group_snapshot("g", [A, F, "fast/h"]), Code.RESOURCE_EXHAUSTED, "fast")
+    await rejected(client.create_group_snapshot("g", [A, F, "fast/h"]), Code.RESOURCE_EXHAUSTED, "fast")
     assert await pool.snapshots.list() == await fast.snapshots.list() == []
     assert len((await client.create_group_snapshot("g", [A, F])).snapshots) == 2
 
@@ -175,25 +179,25 @@ async def test_a_name_that_is_not_safe(client: FullCsiClient, volumes: None) -> 
 
 
 async def test_a_volume_has_one_call_at_a_time(
-    refused: Refused, driver: Driver, client: FullCsiClient, volumes: None
+    rejected: Rejected, driver: Driver, client: FullCsiClient, volumes: None
 ) -> None:
     for key in ("f", "g (group)"):
         with driver.in_flight.hold(key, "NodeStageVolume"):
-            await refused(client.create_group_snapshot("g", [A, F]), Code.ABORTED, "NodeStageVolume")
+            await rejected(client.create_group_snapshot("g", [A, F]), Code.ABORTED, "NodeStageVolume")
     group = await client.create_group_snapshot("g", [A, F])
     with driver.in_flight.hold("g (group)", "CreateVolumeGroupSnapshot"):
-        await refused(client.delete_group_snapshot("g"), Code.ABORTED)
-        await refused(client.delete_snapshot(group.snapshots[0].id), Code.ABORTED)
+        await rejected(client.delete_group_snapshot("g"), Code.ABORTED)
+        await rejected(client.delete_snapshot(group.snapshots[0].id), Code.ABORTED)
 
 
 async def test_groups_belong_to_the_driver_that_made_them(
-    refused: Refused, endpoint: DriverEndpoint, client: FullCsiClient, driver: Driver, volumes: None
+    rejected: Rejected, endpoint: DriverEndpoint, client: FullCsiClient, driver: Driver, volumes: None
 ) -> None:
     await client.create_group_snapshot("g", [A, F])
     other = Driver(driver.node_id, driver.pools, driver.state, name="other.example", in_flight=driver.in_flight)
     socket = endpoint.socket.with_name("other.sock")
     async with DriverEndpoint(other, socket), FullCsiClient(socket) as theirs:
-        await refused(theirs.get_group_snapshot("g"), Code.NOT_FOUND)
+        await rejected(theirs.get_group_snapshot("g"), Code.NOT_FOUND)
         await theirs.delete_group_snapshot("g")
     assert len((await client.get_group_snapshot("g")).snapshots) == 2
 
@@ -222,7 +226,7 @@ class _Openings:
 
 
 async def test_a_pool_that_is_not_open_may_have_members(
-    refused: Refused, folder: Path, driver: Driver, pool: FakePool
+    rejected: Rejected, folder: Path, driver: Driver, pool: FakePool
 ) -> None:
     pools = {"default": pool, "fast": _closed()}
     half = replace(driver, pools=pools, openings=_Openings())  # type: ignore[arg-type]
@@ -231,12 +235,12 @@ async def test_a_pool_that_is_not_open_may_have_members(
         group = await client.create_group_snapshot("g", [A])
         await client.delete_group_snapshot("g")
         for call in (client.get_group_snapshot, client.delete_group_snapshot):
-            await refused(call("g"), Code.UNAVAILABLE, "pool fast is not open")
+            await rejected(call("g"), Code.UNAVAILABLE, "pool fast is not open")
         await client.delete_group_snapshot("g", [group.snapshots[0].id])
 
 
 async def test_a_member_in_a_pool_that_is_not_open_is_not_forgotten(
-    refused: Refused, folder: Path, driver: Driver, pool: FakePool, client: FullCsiClient, volumes: None
+    rejected: Rejected, folder: Path, driver: Driver, pool: FakePool, client: FullCsiClient, volumes: None
 ) -> None:
     """What seems to be all of a group is only what can be read now: nothing of it is deleted."""
     group = await client.create_group_snapshot("g", [A, F])
@@ -244,8 +248,8 @@ async def test_a_member_in_a_pool_that_is_not_open_is_not_forgotten(
     pools = {"default": pool, "fast": _closed()}
     half = replace(driver, pools=pools, openings=_Openings())  # type: ignore[arg-type]
     async with DriverEndpoint(half, folder / "half.sock"), FullCsiClient(folder / "half.sock") as other:
-        await refused(other.create_group_snapshot("g", [A, F]), Code.UNAVAILABLE, "pool fast is not open")
-        await refused(other.delete_snapshot(member), Code.UNAVAILABLE, "pool fast is not open")
+        await rejected(other.create_group_snapshot("g", [A, F]), Code.UNAVAILABLE, "pool fast is not open")
+        await rejected(other.delete_snapshot(member), Code.UNAVAILABLE, "pool fast is not open")
     assert await client.get_group_snapshot("g") == group
 
 

@@ -16,7 +16,7 @@ MOUNT = [VolumeCapability()]
 BLOCK = [VolumeCapability(block=True)]
 HERE = {names.TOPOLOGY_NODE: "node-1"}
 ELSEWHERE = {names.TOPOLOGY_NODE: "node-2"}
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 async def test_identity(client: CsiClient) -> None:

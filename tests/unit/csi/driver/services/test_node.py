@@ -1,4 +1,4 @@
-"""Node through a real socket: stage and publish, their repeats, their refusals."""
+"""Node through a real socket: stage and publish, their repeats, their rejections."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIB = 1 << 30
 MOUNT = VolumeCapability()
 BLOCK = VolumeCapability(block=True)
 
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 @pytest.fixture
@@ -112,9 +112,9 @@ async def test_the_life_of_a_volume_each_step_twice(
     await client.delete_volume(volume.id)
 
 
-async def test_raw_block(client: FullCsiClient, refused: Refused, staging: Path, target: Path) -> None:
+async def test_raw_block(client: FullCsiClient, rejected: Rejected, staging: Path, target: Path) -> None:
     volume = await client.create_volume("b", GIB, [BLOCK])
-    await refused(client.stage(volume.id, staging, MOUNT), Code.INVALID_ARGUMENT, "is raw block, requested mount")
+    await rejected(client.stage(volume.id, staging, MOUNT), Code.INVALID_ARGUMENT, "is raw block, requested mount")
     await client.stage(volume.id, staging, BLOCK)
     await client.publish(volume.id, target, BLOCK, staging=staging)
     assert target.exists()
@@ -124,76 +124,78 @@ async def test_raw_block(client: FullCsiClient, refused: Refused, staging: Path,
 
 
 async def test_publish_that_cannot_be(
-    client: FullCsiClient, refused: Refused, volume: CreatedVolume, staging: Path, target: Path
+    client: FullCsiClient, rejected: Rejected, volume: CreatedVolume, staging: Path, target: Path
 ) -> None:
     publish = client.publish
     missing = publish(volume.id, target, MOUNT)
-    await refused(missing, Code.FAILED_PRECONDITION, "staging_target_path is missing")
-    await refused(publish(volume.id, target, MOUNT, staging=staging), Code.FAILED_PRECONDITION, "not staged")
+    await rejected(missing, Code.FAILED_PRECONDITION, "staging_target_path is missing")
+    await rejected(publish(volume.id, target, MOUNT, staging=staging), Code.FAILED_PRECONDITION, "not staged")
     await client.stage(volume.id, staging, MOUNT)
     no_parent = publish(volume.id, target / "deeper" / "mount", MOUNT, staging=staging)
-    await refused(no_parent, Code.FAILED_PRECONDITION, "is not there")
+    await rejected(no_parent, Code.FAILED_PRECONDITION, "does not exist")
     await publish(volume.id, target, MOUNT, staging=staging)
-    await refused(publish(volume.id, target, MOUNT, staging=staging, readonly=True), Code.ALREADY_EXISTS)
+    await rejected(publish(volume.id, target, MOUNT, staging=staging, readonly=True), Code.ALREADY_EXISTS)
     reader = VolumeCapability(AccessMode.SINGLE_NODE_READER_ONLY)
-    await refused(publish(volume.id, target, reader, staging=staging), Code.ALREADY_EXISTS)
-    await refused(
+    await rejected(publish(volume.id, target, reader, staging=staging), Code.ALREADY_EXISTS)
+    await rejected(
         publish(volume.id, target, VolumeCapability(mount_flags=["ro"]), staging=staging), Code.ALREADY_EXISTS
     )
 
 
 async def test_requests_that_are_wrong(
-    client: FullCsiClient, refused: Refused, volume: CreatedVolume, staging: Path, target: Path
+    client: FullCsiClient, rejected: Rejected, volume: CreatedVolume, staging: Path, target: Path
 ) -> None:
     bad = Code.INVALID_ARGUMENT
-    await refused(client.stage("", staging, MOUNT), bad, "volume_id is missing")
-    await refused(client.stage(volume.id, "", MOUNT), bad, "staging_target_path is missing")
-    await refused(client.stage(volume.id, "relative", MOUNT), bad, "absolute")
-    await refused(client.stage(volume.id, f"{staging}/../x", MOUNT), bad, "'..'")
-    await refused(client.stage(volume.id, f"{staging}/\0", MOUNT), bad, "NUL")
-    await refused(client.stage(volume.id, "/" + "x" * 10_000, MOUNT), bad, "4095")
-    await refused(client.stage(volume.id, staging, BLOCK), bad, "is a file system, requested block")
-    await refused(client.stage(volume.id, staging, VolumeCapability(fstype="xfs")), bad, "ext4, requested 'xfs'")
-    await refused(client.stage(volume.id, staging, VolumeCapability(mount_flags=["loop"])), bad, "'loop'")
-    await refused(client.stage(volume.id, staging, VolumeCapability(AccessMode(5))), bad, "one node")
-    await refused(client.publish("", target, MOUNT), bad, "volume_id is missing")
-    await refused(client.publish(volume.id, "", MOUNT), bad, "target_path is missing")
-    await refused(client.unpublish("", target), bad, "volume_id is missing")
-    await refused(client.unpublish(volume.id, ""), bad, "target_path is missing")
-    await refused(client.unstage("", staging), bad, "volume_id is missing")
-    await refused(client.unstage(volume.id, ""), bad, "staging_target_path is missing")
-    await refused(client.volume_stats("", target), bad, "volume_id is missing")
-    await refused(client.volume_stats(volume.id, ""), bad, "volume_path is missing")
+    await rejected(client.stage("", staging, MOUNT), bad, "volume_id is missing")
+    await rejected(client.stage(volume.id, "", MOUNT), bad, "staging_target_path is missing")
+    await rejected(client.stage(volume.id, "relative", MOUNT), bad, "absolute")
+    await rejected(client.stage(volume.id, f"{staging}/../x", MOUNT), bad, "'..'")
+    await rejected(client.stage(volume.id, f"{staging}/\0", MOUNT), bad, "NUL")
+    await rejected(client.stage(volume.id, "/" + "x" * 10_000, MOUNT), bad, "4095")
+    await rejected(client.stage(volume.id, staging, BLOCK), bad, "is a file system, requested block")
+    await rejected(client.stage(volume.id, staging, VolumeCapability(fstype="xfs")), bad, "ext4, requested 'xfs'")
+    await rejected(client.stage(volume.id, staging, VolumeCapability(mount_flags=["loop"])), bad, "'loop'")
+    await rejected(client.stage(volume.id, staging, VolumeCapability(AccessMode(5))), bad, "one node")
+    await rejected(client.publish("", target, MOUNT), bad, "volume_id is missing")
+    await rejected(client.publish(volume.id, "", MOUNT), bad, "target_path is missing")
+    await rejected(client.unpublish("", target), bad, "volume_id is missing")
+    await rejected(client.unpublish(volume.id, ""), bad, "target_path is missing")
+    await rejected(client.unstage("", staging), bad, "volume_id is missing")
+    await rejected(client.unstage(volume.id, ""), bad, "staging_target_path is missing")
+    await rejected(client.volume_stats("", target), bad, "volume_id is missing")
+    await rejected(client.volume_stats(volume.id, ""), bad, "volume_path is missing")
 
 
-async def test_a_volume_that_is_not_there(client: FullCsiClient, refused: Refused, staging: Path, target: Path) -> None:
+async def test_a_volume_that_is_not_there(
+    client: FullCsiClient, rejected: Rejected, staging: Path, target: Path
+) -> None:
     for missing in ("default/nothing", "foreign"):
-        await refused(client.stage(missing, staging, MOUNT), Code.NOT_FOUND)
-        await refused(client.publish(missing, target, MOUNT, staging=staging), Code.NOT_FOUND)
-        await refused(client.volume_stats(missing, staging), Code.NOT_FOUND)
+        await rejected(client.stage(missing, staging, MOUNT), Code.NOT_FOUND)
+        await rejected(client.publish(missing, target, MOUNT, staging=staging), Code.NOT_FOUND)
+        await rejected(client.volume_stats(missing, staging), Code.NOT_FOUND)
         await client.unpublish(missing, target)
         await client.unstage(missing, staging)
 
 
 async def test_stats_of_a_path_that_is_not_there(
-    client: FullCsiClient, refused: Refused, volume: CreatedVolume
+    client: FullCsiClient, rejected: Rejected, volume: CreatedVolume
 ) -> None:
     for path in ("/nothing/here", "relative/path"):
-        await refused(client.volume_stats(volume.id, path), Code.NOT_FOUND, path)
+        await rejected(client.volume_stats(volume.id, path), Code.NOT_FOUND, path)
 
 
-async def test_a_pool_that_is_no_longer_served(client: FullCsiClient, refused: Refused, staging: Path) -> None:
+async def test_a_pool_that_is_no_longer_served(client: FullCsiClient, rejected: Rejected, staging: Path) -> None:
     gone = "retired/pvc-1"
-    await refused(client.stage(gone, staging, MOUNT), Code.UNAVAILABLE, "'retired' is not served")
+    await rejected(client.stage(gone, staging, MOUNT), Code.UNAVAILABLE, "'retired' is not served")
     await client.unstage(gone, staging)
     await client.unpublish(gone, staging / "nothing")
     mounted = "/proc"
-    await refused(client.unpublish(gone, mounted), Code.UNAVAILABLE, "configure that pool again")
-    await refused(client.unstage(gone, mounted), Code.UNAVAILABLE, "configure that pool again")
+    await rejected(client.unpublish(gone, mounted), Code.UNAVAILABLE, "configure that pool again")
+    await rejected(client.unstage(gone, mounted), Code.UNAVAILABLE, "configure that pool again")
 
 
 async def test_one_writer_means_one_target(
-    client: FullCsiClient, refused: Refused, volume: CreatedVolume, staging: Path, target: Path
+    client: FullCsiClient, rejected: Rejected, volume: CreatedVolume, staging: Path, target: Path
 ) -> None:
     once = VolumeCapability(AccessMode.SINGLE_NODE_SINGLE_WRITER)
     await client.stage(volume.id, staging, MOUNT)
@@ -202,7 +204,7 @@ async def test_one_writer_means_one_target(
         await client.publish(volume.id, target, first, staging=staging)
         await client.publish(volume.id, target, first, staging=staging)
         again = client.publish(volume.id, other, second, staging=staging)
-        await refused(again, Code.FAILED_PRECONDITION, str(target), "one target")
+        await rejected(again, Code.FAILED_PRECONDITION, str(target), "one target")
         await client.unpublish(volume.id, target)
     await client.publish(volume.id, target, MOUNT, staging=staging)
     await client.publish(volume.id, other, MOUNT, staging=staging)

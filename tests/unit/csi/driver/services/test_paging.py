@@ -17,11 +17,11 @@ MOUNT = [VolumeCapability()]
 BLOCK = [VolumeCapability(block=True)]
 HERE = {names.TOPOLOGY_NODE: "node-1"}
 ELSEWHERE = {names.TOPOLOGY_NODE: "node-2"}
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 async def test_pages_stay_right_while_volumes_come_and_go(
-    refused: Refused, endpoint: DriverEndpoint, client: CsiClient
+    rejected: Rejected, endpoint: DriverEndpoint, client: CsiClient
 ) -> None:
     for number in range(5):
         await client.create_volume(f"v{number}", GIB, MOUNT)
@@ -35,6 +35,6 @@ async def test_pages_stay_right_while_volumes_come_and_go(
     assert [entry.volume.volume_id for entry in rest.entries] == ["default/v2", "default/v3", "default/v4"]
     assert rest.next_token == ""
     for token in ("no-token", "other/x", "/"):
-        await refused(connection.call(lists, csi_pb2.ListVolumesRequest(starting_token=token), 5), Code.ABORTED, token)
-    await refused(connection.call(lists, csi_pb2.ListVolumesRequest(max_entries=-1), 5), Code.INVALID_ARGUMENT, "-1")
+        await rejected(connection.call(lists, csi_pb2.ListVolumesRequest(starting_token=token), 5), Code.ABORTED, token)
+    await rejected(connection.call(lists, csi_pb2.ListVolumesRequest(max_entries=-1), 5), Code.INVALID_ARGUMENT, "-1")
     connection.close()

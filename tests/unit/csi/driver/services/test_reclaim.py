@@ -1,4 +1,4 @@
-"""Reclaiming a volume through the driver: what it refuses, what it completes, and what it then refuses for good."""
+"""Reclaiming a volume through the driver: what it rejects, what it completes, and what it then rejects for good."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tonnage.storage.pools.fake.backend import FakePool
 GIB = 1 << 30
 USE = VolumeCapability(AccessMode.SINGLE_NODE_WRITER)
 WHY = "its pod has finished"
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ async def volume(client: FullCsiClient) -> str:
     return (await client.create_volume("v", GIB, [USE])).id
 
 
-async def test_reclaimed_volume_is_refused_everywhere_until_it_is_deleted(
-    client: FullCsiClient, volume: str, pool: FakePool, folder: Path, refused: Refused
+async def test_reclaimed_volume_is_rejected_everywhere_until_it_is_deleted(
+    client: FullCsiClient, volume: str, pool: FakePool, folder: Path, rejected: Rejected
 ) -> None:
     assert await client.reclaim_volume(volume) == ReclaimState("")
     assert await client.reclaim_volume(volume, WHY) == ReclaimState(WHY)
@@ -41,16 +41,16 @@ async def test_reclaimed_volume_is_refused_everywhere_until_it_is_deleted(
         client.create_snapshot("s", volume),
         client.create_volume("copy", GIB, [USE], source=ContentSource(volume_id=volume)),
     ):
-        await refused(call, Code.FAILED_PRECONDITION, WHY)
+        await rejected(call, Code.FAILED_PRECONDITION, WHY)
     await client.delete_volume(volume)
     await client.delete_volume(volume)
     assert (await client.create_volume("v", GIB, [USE])).id == volume
 
 
-async def test_volume_in_use_stays(client: FullCsiClient, volume: str, folder: Path, refused: Refused) -> None:
+async def test_volume_in_use_stays(client: FullCsiClient, volume: str, folder: Path, rejected: Rejected) -> None:
     await client.stage(volume, folder / "staging", USE)
     assert await client.reclaim_volume(volume) == ReclaimState("", in_use=True)
-    await refused(client.reclaim_volume(volume, WHY), Code.FAILED_PRECONDITION, "is in use")
+    await rejected(client.reclaim_volume(volume, WHY), Code.FAILED_PRECONDITION, "is in use")
     await client.unstage(volume, folder / "staging")
     assert (await client.reclaim_volume(volume, WHY)).why == WHY
 
@@ -61,30 +61,30 @@ async def test_a_copy_that_was_made_before_is_found_again(client: FullCsiClient,
     assert await client.create_volume("copy", GIB, [USE], source=ContentSource(volume_id=volume)) == copy
 
 
-async def test_unknown_volumes(client: FullCsiClient, refused: Refused) -> None:
-    await refused(client.reclaim_volume("default/other", WHY), Code.NOT_FOUND)
-    await refused(client.reclaim_volume("lost/v", WHY), Code.UNAVAILABLE, "pool 'lost' is not served")
-    await refused(client.reclaim_volume("", WHY), Code.INVALID_ARGUMENT, "volume_id is missing")
-    await refused(client.reclaim_volume("default/../v", WHY), Code.INVALID_ARGUMENT)
+async def test_unknown_volumes(client: FullCsiClient, rejected: Rejected) -> None:
+    await rejected(client.reclaim_volume("default/other", WHY), Code.NOT_FOUND)
+    await rejected(client.reclaim_volume("lost/v", WHY), Code.UNAVAILABLE, "pool 'lost' is not served")
+    await rejected(client.reclaim_volume("", WHY), Code.INVALID_ARGUMENT, "volume_id is missing")
+    await rejected(client.reclaim_volume("default/../v", WHY), Code.INVALID_ARGUMENT)
 
 
 async def test_killed_between_the_mark_and_the_deletion(
-    client: FullCsiClient, volume: str, driver: Driver, pool: FakePool, folder: Path, refused: Refused
+    client: FullCsiClient, volume: str, driver: Driver, pool: FakePool, folder: Path, rejected: Rejected
 ) -> None:
     """From the mark on no pod gets the volume, and the next call completes the deletion."""
     driver.reclaimed.add("default", "v", WHY)
-    await refused(client.stage(volume, folder / "staging", USE), Code.FAILED_PRECONDITION, WHY)
+    await rejected(client.stage(volume, folder / "staging", USE), Code.FAILED_PRECONDITION, WHY)
     assert [found.name for found in await pool.list()] == ["v"]
     assert (await client.reclaim_volume(volume)).why == WHY
     assert await pool.list() == []
 
 
 async def test_a_power_cut_that_lost_the_text_of_the_mark(
-    client: FullCsiClient, volume: str, driver: Driver, refused: Refused, folder: Path
+    client: FullCsiClient, volume: str, driver: Driver, rejected: Rejected, folder: Path
 ) -> None:
     driver.reclaimed.add("default", "v", WHY)
     (driver.state / "reclaimed" / "default" / "v").write_bytes(b"")
-    await refused(client.stage(volume, folder / "staging", USE), Code.FAILED_PRECONDITION, "its pod has finished")
+    await rejected(client.stage(volume, folder / "staging", USE), Code.FAILED_PRECONDITION, "its pod has finished")
 
 
 async def test_a_pod_that_mounts_at_the_same_moment(

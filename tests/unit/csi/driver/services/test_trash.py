@@ -13,11 +13,11 @@ from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
 USE = VolumeCapability(AccessMode.SINGLE_NODE_WRITER)
-Refused = Callable[..., Awaitable[CsiError]]
+Rejected = Callable[..., Awaitable[CsiError]]
 
 
 async def test_a_deleted_volume_is_not_listed_and_returns_once(
-    client: FullCsiClient, pool: FakePool, refused: Refused
+    client: FullCsiClient, pool: FakePool, rejected: Rejected
 ) -> None:
     vid = (await client.create_volume("v", GIB, [USE], parameters={names.UNDELETE: "3600"})).id
     await client.delete_volume(vid)
@@ -28,12 +28,12 @@ async def test_a_deleted_volume_is_not_listed_and_returns_once(
     assert [v.id for v in await client.list_volumes()] == [vid]
     await client.delete_volume(vid)
     await pool.trash.evict("v")
-    await refused(client.restore_volume(vid), Code.NOT_FOUND)
+    await rejected(client.restore_volume(vid), Code.NOT_FOUND)
 
 
-async def test_a_class_that_cannot_have_it(client: FullCsiClient, refused: Refused) -> None:
+async def test_a_class_that_cannot_have_it(client: FullCsiClient, rejected: Rejected) -> None:
     parameters = {names.UNDELETE: "3600", "erase": "zero"}
     for call in (client.create_volume("v", GIB, [USE], parameters=parameters), client.get_capacity(parameters)):
-        await refused(call, Code.INVALID_ARGUMENT, "erase=zero erases it: choose one")
+        await rejected(call, Code.INVALID_ARGUMENT, "erase=zero erases it: choose one")
     vid = (await client.create_volume("w", GIB, [USE], parameters={names.UNDELETE: "3600"})).id
-    await refused(client.modify_volume(vid, {"erase": "zero"}), Code.INVALID_ARGUMENT, "choose one")
+    await rejected(client.modify_volume(vid, {"erase": "zero"}), Code.INVALID_ARGUMENT, "choose one")

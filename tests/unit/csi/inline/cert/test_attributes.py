@@ -1,4 +1,4 @@
-"""Attributes are refused with cert-manager's very texts."""
+"""Attributes are rejected with cert-manager's very texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tonnage.csi.inline.cert.keys import make_key
 from tonnage.csi.inline.cert.wanted import from_settings, signing_request
 
 P = "volumeAttributes.csi.cert-manager.io/"
-REFUSED = [
+REJECTED = [
     ({"issuer_name": ""}, f"{P}issuer-name: Required value: issuer-name is a required field"),
     ({"is_ca": "yes"}, f'{P}is-ca: Invalid value: "yes": may only accept values of "true" or "false"'),
     ({"reuse_private_key": "1"}, f'{P}reuse-private-key: Invalid value: "1": may only accept values of "true" or "false"'),
@@ -40,14 +40,14 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("values", "text"), REFUSED)
-def test_refused(values: dict[str, str], text: str) -> None:
+@pytest.mark.parametrize(("values", "text"), REJECTED)
+def test_rejected(values: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidError) as raised:
         read_attributes(compatible(**values), COMPATIBLE)
     assert str(raised.value) == text
 
 
-def test_a_password_is_never_in_a_refusal_or_a_representation() -> None:
+def test_a_password_is_never_in_a_rejection_or_a_representation() -> None:
     with pytest.raises(InvalidError) as raised:
         read_attributes(compatible(pkcs12_password="hunter2"), COMPATIBLE)
     assert "hunter2" not in str(raised.value)
@@ -131,7 +131,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("dialect", [OURS, COMPATIBLE], ids=["ours", "cert-manager's"])
 @pytest.mark.parametrize("key", KEYS)
-def test_hostile_values_are_refused_with_a_short_text_or_name_no_path(key: str, dialect: AttributeDialect) -> None:
+def test_hostile_values_are_rejected_with_a_short_text_or_name_no_path(key: str, dialect: AttributeDialect) -> None:
     texts: list[str] = []
     for value in HOSTILE:
         given = ours() if dialect is OURS else compatible()

@@ -18,7 +18,7 @@ def test_read(text: str, seconds: float) -> None:
 
 
 @given(st.text())
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_rejected(text: str) -> None:
     try:
         assert isinstance(parse_duration(text), float)
     except InvalidError as error:

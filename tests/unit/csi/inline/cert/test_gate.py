@@ -38,6 +38,6 @@ def test_gates(text: str, status: dict[str, Any], closed: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["ip", "pod-ip:x", "condition:", "condition", "annotation:=x", ",", "x" * 10000])
-def test_refused(text: str) -> None:
+def test_rejected(text: str) -> None:
     with pytest.raises(InvalidError, match="want pod-ip, condition:TYPE"):
         parse_gates(text)

@@ -10,7 +10,7 @@ from tonnage.csi.inline.cert.attributes import COMPATIBLE
 from tonnage.csi.inline.cert.policy import NamePolicy, check_policy
 from tonnage.csi.inline.cert.wanted import wanted_certificate
 
-REFUSED = [
+REJECTED = [
     {"dns_names": "kubernetes.default.svc"},
     {"dns_names": "a.b.other.svc.cluster.local"},
     {"dns_names": "sandbox.svc"},
@@ -46,8 +46,8 @@ def check(values: dict[str, str], policy: NamePolicy) -> None:
     check_policy(wanted, pod(addresses=("10.0.0.7",)), policy)
 
 
-@pytest.mark.parametrize("values", REFUSED)
-def test_refused(values: dict[str, str]) -> None:
+@pytest.mark.parametrize("values", REJECTED)
+def test_rejected(values: dict[str, str]) -> None:
     with pytest.raises(InvalidError, match="issuer ca-issuer: not allowed: "):
         check(values, NamePolicy())
 

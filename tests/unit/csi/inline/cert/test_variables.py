@@ -33,7 +33,7 @@ def test_unknown_ones_are_named() -> None:
 
 
 @given(st.text())
-def test_any_text_is_expanded_or_refused(text: str) -> None:
+def test_any_text_is_expanded_or_rejected(text: str) -> None:
     try:
         expanded = expand(text, pod())
     except InvalidError:

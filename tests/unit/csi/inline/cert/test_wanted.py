@@ -44,7 +44,7 @@ def test_a_literal_subject_replaces_the_fields() -> None:
         ({"organizations": '"open'}, '"organizations": '),
     ],
 )  # fmt: skip
-def test_refused(values: dict[str, str], text: str) -> None:
+def test_rejected(values: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidError) as raised:
         wanted_certificate(compatible(**values), pod(), COMPATIBLE)
     assert str(raised.value).startswith(text)

@@ -1,4 +1,4 @@
-"""Attributes of image volumes: every rule, and every refusal by name."""
+"""Attributes of image volumes: every rule, and every rejection by name."""
 
 import re
 from pathlib import Path
@@ -94,16 +94,16 @@ def test_an_image_is_required(handle: str) -> None:
         ("platform", "linux/amd64/v1/x", "want OS/ARCHITECTURE"),
     ],
 )
-def test_bad_values_are_refused_with_their_key(key: str, value: str, why: str) -> None:
-    with pytest.raises(InvalidError, match=re.escape(why)) as refusal:
+def test_bad_values_are_rejected_with_their_key(key: str, value: str, why: str) -> None:
+    with pytest.raises(InvalidError, match=re.escape(why)) as rejection:
         parse({"image": "a", key: value})
-    assert str(refusal.value).startswith(f"attribute '{key}': ")
-    assert len(str(refusal.value)) < 500
+    assert str(rejection.value).startswith(f"attribute '{key}': ")
+    assert len(str(rejection.value)) < 500
     with pytest.raises(InvalidError, match=re.escape(why)):  # the framework names the key
         attributes.RULES[key].check(value)
 
 
-def test_contradictions_are_refused() -> None:
+def test_contradictions_are_rejected() -> None:
     with pytest.raises(InvalidError, match="contradict each other: remove 'pullAlways'"):
         parse({"image": "a", "pullPolicy": "Never", "pullAlways": "true"})
     with pytest.raises(InvalidError, match="contradict each other"):

@@ -86,9 +86,9 @@ async def test_a_registry_that_redirects_into_the_nodes_network_gets_nothing_fro
 ) -> None:
     for path in layer_paths(files):
         files.redirects[path] = "https://169.254.169.254/latest/meta-data"
-    with pytest.raises(CsiError, match=r"169\.254\.169\.254") as refusal:
+    with pytest.raises(CsiError, match=r"169\.254\.169\.254") as rejection:
         await publish(client, folder, 1, f"localhost:{files.port}/app:1")
-    assert refusal.value.code in (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION)
+    assert rejection.value.code in (Code.INVALID_ARGUMENT, Code.FAILED_PRECONDITION)
     assert not (folder / "pods" / "1").exists()
     assert os.listdir(folder / "mem") == []
     assert (await publish(client, folder, 2, "here:1") / "a").read_bytes() == b"loaded"

@@ -150,7 +150,7 @@ def test_an_image_that_is_not_there_is_named_with_what_to_do(store: ImageStore, 
     assert not os.listdir(store.path / "uses")
 
 
-def test_an_image_without_layers_is_refused(store: ImageStore, tmp_path: Path) -> None:
+def test_an_image_without_layers_is_rejected(store: ImageStore, tmp_path: Path) -> None:
     load(store, "app:1")
     with pytest.raises(InvalidError, match="has no layers"):
         fill(ImageInline([store]), request(tmp_path, image="app:1"))

@@ -30,7 +30,7 @@ def test_values_are_read() -> None:
     [{"erase": "burn"}, {"iops": "-1"}, {"iops": "many"}, {"bandwidth": "0"}, {"reserve": "1Xi"}, {"source": "/data"}]
     + [{"source": f"dir://{path}"} for path in ("data", "", "/a/../b", "/a\0b")],
 )
-def test_bad_values_are_refused_by_name(bad: dict[str, str]) -> None:
+def test_bad_values_are_rejected_by_name(bad: dict[str, str]) -> None:
     with pytest.raises(InvalidError, match=f"parameter {next(iter(bad))}"):
         _read_all(bad)
 
@@ -42,6 +42,6 @@ def _read_all(given: dict[str, str]) -> None:
     parameters.source_of(given)
 
 
-def test_an_erase_method_that_a_kind_lacks_is_refused() -> None:
+def test_an_erase_method_that_a_kind_lacks_is_rejected() -> None:
     with pytest.raises(InvalidError, match="want none or discard"):
         parameters.erase_of({"erase": "zero"}, ("none", "discard"))

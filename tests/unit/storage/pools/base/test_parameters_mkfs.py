@@ -1,4 +1,4 @@
-"""What a class may say about how file systems are made: the tables, and what is refused by name."""
+"""What a class may say about how file systems are made: the tables, and what is rejected by name."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def test_nothing_said_is_the_pools_choice() -> None:
         ("btrfs", "-O zoned", "-O takes"),
     ],
 )
-def test_what_is_refused(fstype: str, text: str, fault: str) -> None:
-    with pytest.raises(InvalidError, match="parameter mkfsOptions") as refused:
+def test_what_is_rejected(fstype: str, text: str, fault: str) -> None:
+    with pytest.raises(InvalidError, match="parameter mkfsOptions") as rejected:
         form_of(fstype, text)
-    assert fault in str(refused.value)
+    assert fault in str(rejected.value)
 
 
 @given(st.sampled_from(sorted(FORMATS)), st.text(alphabet="-iINOEmn=,4096k^/ '\"\\", max_size=30))
-def test_whatever_is_written_is_understood_or_refused(fstype: str, text: str) -> None:
+def test_whatever_is_written_is_understood_or_rejected(fstype: str, text: str) -> None:
     try:
         options = read_mkfs_options(fstype, text)
     except InvalidError:

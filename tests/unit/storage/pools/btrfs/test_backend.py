@@ -45,7 +45,7 @@ async def _loops(folder: Path) -> list[str]:
     return found
 
 
-async def test_refuses_what_it_cannot(pool: Pool, real_folder: Path) -> None:
+async def test_rejects_what_it_cannot(pool: Pool, real_folder: Path) -> None:
     with pytest.raises(UnsupportedError, match="no raw block"):
         await pool.create(VolumeRequest("v", MI, block=True))
     with pytest.raises(UnsupportedError, match="no file system 'ext4'"):
@@ -128,11 +128,11 @@ async def test_rubbish_that_cannot_be_removed_is_no_end_of_the_pool(
     (root / ".making-v").touch()
     await pool.close()
 
-    def refuse(*_: object) -> None:
+    def reject(*_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as patch:
-        patch.setattr(tree, "remove_subvolume", refuse)
+        patch.setattr(tree, "remove_subvolume", reject)
         await pool.open()
         assert [volume.name for volume in await pool.list()] == ["w"]
         with pytest.raises(HostError, match="cannot delete subvolume"):

@@ -1,4 +1,4 @@
-"""What a back end need not implement: defaults, and refusals by name."""
+"""What a back end need not implement: defaults, and rejections by name."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def test_the_capacity_is_that_for_all_members(monkeypatch: pytest.MonkeyPa
     for name in ("a", "b"):
         await pool.create(VolumeRequest(name, 2 * GIB))
     await other.create(VolumeRequest("c", GIB))
-    monkeypatch.setattr(FakeBackend, "snapshot", None)  # it is refused before anything is made
+    monkeypatch.setattr(FakeBackend, "snapshot", None)  # it is rejected before anything is made
     with pytest.raises(ExhaustedError, match="s-a and 1 more"):
         await group.take([*of(other, "c"), *of(pool, "a", "b")])
 
@@ -219,7 +219,7 @@ async def test_what_cannot_be_held_still_together(real_folder: Path, xfs: Path) 
 
 
 @pytest.mark.real
-async def test_an_image_that_would_be_copied_for_long_is_refused(
+async def test_an_image_that_would_be_copied_for_long_is_rejected(
     real_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = image_pool(real_folder)

@@ -1,4 +1,4 @@
-"""Trash: deleted volumes that can be restored, count as free, and refuse nobody's volume."""
+"""Trash: deleted volumes that can be restored, count as free, and reject nobody's volume."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_the_oldest_goes_first_and_only_as_many_as_are_needed(pool: Pool) 
 
 
 @pytest.mark.virtual_time
-async def test_no_volume_is_refused_for_trash_and_none_is_evicted_for_what_can_never_fit(pool: Pool) -> None:
+async def test_no_volume_is_rejected_for_trash_and_none_is_evicted_for_what_can_never_fit(pool: Pool) -> None:
     await _used(pool, "kept", 5 * GIB)
     await _used(pool, "old", 5 * GIB)
     await pool.trash.discard("old")

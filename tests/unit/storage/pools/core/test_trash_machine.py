@@ -25,7 +25,7 @@ SIZES, CHOICE = st.integers(1, TOTAL), st.integers(0, 100)
 
 
 class TrashMachine(RuleBasedStateMachine):
-    """No volume is refused for trash, the oldest goes first, and none goes that did not have to.
+    """No volume is rejected for trash, the oldest goes first, and none goes that did not have to.
 
     live: size and seconds to stay. trash: size and when it ends, the oldest first. snapshots: size.
     """

@@ -79,10 +79,10 @@ def test_discard_of_a_file_hands_its_blocks_back(full: Path) -> None:
 
 
 def test_what_cannot_be_discarded_is_overwritten(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: int) -> None:
+    def reject(*_: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
-    monkeypatch.setattr(libc, "fallocate", refuse)
+    monkeypatch.setattr(libc, "fallocate", reject)
     job, written = _run(_job(full, "discard"), full)
     assert (job.method, written) == ("zero", full.stat().st_size)
     assert not any(full.read_bytes())
@@ -160,7 +160,7 @@ def test_no_symlink_is_followed_and_no_directory_erased(tmp_path: Path) -> None:
     assert precious.read_bytes() == b"kept"
 
 
-def test_copy_on_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copy_on_write_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libc, "fstatfs_type", lambda _: 0xEF53)
     check_overwrites(tmp_path, medium := medium_of(tmp_path))
     assert (medium.kind, medium.shares) == ("ext4", False)

@@ -1,4 +1,4 @@
-"""What volumes that are directories have in common: their limit, refused parameters, first content."""
+"""What volumes that are directories have in common: their limit, rejected parameters, first content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pool's directory: taken, refused, and its records."""
+"""A pool's directory: taken, rejected, and its records."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def test_killed_before_the_marker_was_written(tmp_path: Path) -> None:
     directory.close()
 
 
-class TestRefused:
-    def _refused(self, path: Path, words: str, kind: str = "image") -> None:
+class TestRejected:
+    def _rejected(self, path: Path, words: str, kind: str = "image") -> None:
         directory = Directory(path, kind)
         with pytest.raises(UnavailableError, match=words):
             directory.open()
@@ -95,45 +95,45 @@ class TestRefused:
             _ = directory.at
 
     def test_in_use(self, directory: Directory) -> None:
-        self._refused(directory.path, "in use by another process")
+        self._rejected(directory.path, "in use by another process")
 
     def test_symlink(self, tmp_path: Path) -> None:
         (tmp_path / "real").mkdir()
         (tmp_path / "link").symlink_to(tmp_path / "real")
-        self._refused(tmp_path / "link", "is a symlink")
+        self._rejected(tmp_path / "link", "is a symlink")
         assert os.listdir(tmp_path / "real") == []
 
     def test_file(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("x")
-        self._refused(tmp_path / "file", "is not a directory")
-        self._refused(tmp_path / "file" / "below", "Not a directory")
+        self._rejected(tmp_path / "file", "is not a directory")
+        self._rejected(tmp_path / "file" / "below", "Not a directory")
 
     def test_foreign(self, tmp_path: Path) -> None:
         (tmp_path / "thesis.tex").write_text("precious")
-        self._refused(tmp_path, r"not tonnage's \('thesis.tex'\)")
+        self._rejected(tmp_path, r"not tonnage's \('thesis.tex'\)")
         assert os.listdir(tmp_path) == ["thesis.tex"]
 
     def test_other_kind(self, directory: Directory) -> None:
         directory.close()
-        self._refused(directory.path, "belongs to a pool of kind image, not btrfs", kind="btrfs")
+        self._rejected(directory.path, "belongs to a pool of kind image, not btrfs", kind="btrfs")
 
     def test_newer(self, tmp_path: Path) -> None:
         (tmp_path / MARKER).write_bytes(seal(Marker("image", uuid4(), version=9)))
-        self._refused(tmp_path, r"newer tonnage \(format 9\)")
+        self._rejected(tmp_path, r"newer tonnage \(format 9\)")
 
     def test_damaged(self, tmp_path: Path) -> None:
         (tmp_path / MARKER).write_text("{oops")
-        self._refused(tmp_path, "marker .tonnage-pool is damaged")
+        self._rejected(tmp_path, "marker .tonnage-pool is damaged")
 
     def test_read_only(self) -> None:
-        self._refused(Path("/proc/tonnage"), "pool directory /proc/tonnage: ")
+        self._rejected(Path("/proc/tonnage"), "pool directory /proc/tonnage: ")
 
     def test_not_allowed(self) -> None:
         user = os.geteuid()
         if user == 0:  # root may write everywhere: look as nobody
             os.seteuid(65534)
         try:
-            self._refused(Path("/tonnage-pool"), "run as root")
+            self._rejected(Path("/tonnage-pool"), "run as root")
         finally:
             os.seteuid(user)
 

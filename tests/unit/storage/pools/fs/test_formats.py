@@ -140,7 +140,7 @@ def test_inodes_are_as_many_as_the_class_says(real_folder: Path) -> None:
 
 @pytest.mark.parametrize(("options", "size"), [("", 1236 * MI), ("-n 4096", 4 * GI)])
 def test_a_small_btrfs_has_no_room_for_metadata_apart(options: str, size: int) -> None:
-    """The files of a pod would be refused at 94 % of 1236Mi, with room for data left and none for metadata."""
+    """The files of a pod would be rejected at 94 % of 1236Mi, with room for data left and none for metadata."""
     form = form_of("btrfs", options)
     assert "--mixed" in form.mkfs("image", form.length(size), uuid4())
     large = form_of("btrfs", "-n 32k")

@@ -1,4 +1,4 @@
-"""A new volume begins with a folder's content: what is copied as it is, what is refused, and what fits."""
+"""A new volume begins with a folder's content: what is copied as it is, what is rejected, and what fits."""
 
 from __future__ import annotations
 
@@ -162,9 +162,9 @@ def test_no_folder(name: str, words: str, tmp_path: Path, source: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(source)
     (source / "inner").mkdir()
-    with pytest.raises(PreconditionError, match=words) as refused:
+    with pytest.raises(PreconditionError, match=words) as rejected:
         populate.check(tmp_path / name, MI)
-    assert f"source {tmp_path / name}" in str(refused.value)
+    assert f"source {tmp_path / name}" in str(rejected.value)
 
 
 def test_no_device_nodes(source: Path) -> None:

@@ -115,10 +115,10 @@ async def test_every_file_system(fstype: str, opened: Opener, real_folder: Path)
 async def test_mkfs_runs_on_the_image_where_it_cannot_run_in_memory(
     opened: Opener, real_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(_name: str, _flags: int) -> int:
+    def rejected(_name: str, _flags: int) -> int:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(os, "memfd_create", refused)
+    monkeypatch.setattr(os, "memfd_create", rejected)
     monkeypatch.setattr(image_file, "_templates", Templates())
     pool, staging = await opened(), real_folder / "staging"
     for name in ("v", "w"):

@@ -1,4 +1,4 @@
-"""Copies of images in use: of one moment, or refused."""
+"""Copies of images in use: of one moment, or rejected."""
 
 from __future__ import annotations
 

@@ -332,7 +332,7 @@ async def test_a_volume_in_use_is_not_erased(opened: Opener, real_folder: Path) 
     await _erased(pool)
 
 
-async def test_refused(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rejected(opened: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = await opened()
     with pytest.raises(InvalidError, match="erase: 'burn' is not offered here, want none or discard or zero or shred"):
         await pool.create(VolumeRequest("v", MI, parameters={"erase": "burn"}))

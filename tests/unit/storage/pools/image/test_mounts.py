@@ -84,7 +84,7 @@ async def test_the_smallest_volume_of_a_class(pool: Pool) -> None:
         await pool.create(VolumeRequest("b", MI, limit=2 * MI, parameters=parameters))
 
 
-async def test_options_that_are_refused(pool: Pool) -> None:
+async def test_options_that_are_rejected(pool: Pool) -> None:
     wrong = _made_with("-i 4096 -L mine")
     with pytest.raises(InvalidError, match="'-L' is not for ext4"):
         await pool.create(VolumeRequest("a", 20 * MI, parameters=wrong))

@@ -73,7 +73,7 @@ def test_what_is_made_and_removed_is_counted_without_another_report(machine: Mac
     assert machine.reads == 2
 
 
-def test_what_does_not_fit_is_refused_before_a_command_runs(machine: Machine) -> None:
+def test_what_does_not_fit_is_rejected_before_a_command_runs(machine: Machine) -> None:
     counted = account()
     with counted.making(booking("a", 150)), pytest.raises(ExhaustedError), counted.making(booking("b", 51)):
         pytest.fail("it must not be made")

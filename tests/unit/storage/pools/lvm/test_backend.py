@@ -1,4 +1,4 @@
-"""The LVM back end over a group in memory: what it makes, offers and refuses."""
+"""The LVM back end over a group in memory: what it makes, offers and rejects."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_room_is_what_the_group_has_less_what_file_systems_take(backend: LvmBack
     assert raw.largest - 200 * MI < ext4.largest < raw.largest
 
 
-def test_refusals(backend: LvmBackend) -> None:
+def test_rejections(backend: LvmBackend) -> None:
     with pytest.raises(OutOfRangeError, match="needs 2 disks, volume group tonnage-unit-test has 1"):
         backend.want(VolumeRequest("a", MI, fstype="ext4", parameters={"type": "raid1"}))
     with pytest.raises(InvalidError, match="type="):

@@ -47,7 +47,7 @@ def test_read(parameters: dict[str, str], thin_pool: str, layout: Layout) -> Non
         ({"type": "raid1", "mirrors": "²"}, InvalidError, "mirrors"),
     ],
 )
-def test_refused_by_name(parameters: dict[str, str], error: type[TonnageError], words: str) -> None:
+def test_rejected_by_name(parameters: dict[str, str], error: type[TonnageError], words: str) -> None:
     with pytest.raises(error, match=words):
         read(parameters, thin_pool="pool", pool="p")
 

@@ -1,4 +1,4 @@
-"""The pmem pool without memory: its description and what it refuses. The rest is in tests/vm/guest_pmem.py."""
+"""The pmem pool without memory: its description and what it rejects. The rest is in tests/vm/guest_pmem.py."""
 
 from __future__ import annotations
 

@@ -73,5 +73,5 @@ def test_a_group_that_lvm_does_not_find_is_not_made_anew(there: list[PmemNamespa
 def test_what_memory_cannot_have() -> None:
     backend = make_backend("p")
     assert (backend.table.group, backend.features) == ("tonnage-p", FEATURES)
-    assert {"iops", "bandwidth", "thin", "cowSize"} == set(FEATURES.refused)
+    assert {"iops", "bandwidth", "thin", "cowSize"} == set(FEATURES.rejected)
     assert not FEATURES.snapshots

@@ -12,7 +12,7 @@ from tonnage.storage.pools.quota.backend import FSTYPES, PROJECTS, QuotaDirector
 
 
 @pytest.mark.real
-def test_a_disk_without_quotas_is_refused(real_folder: Path) -> None:
+def test_a_disk_without_quotas_is_rejected(real_folder: Path) -> None:
     disk = real_folder / "disk"
     disk.mkdir()
     mount.mount("none", disk, "tmpfs", ["size=1m"])

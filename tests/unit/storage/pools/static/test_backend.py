@@ -73,13 +73,13 @@ async def test_what_is_a_volume_and_what_is_not(bench: Bench) -> None:
     assert "no mount point: a pod would fill the disk below it" in problems["plain"]
     assert "same disk as again" in problems["linked"]
     assert "bind mount of the disk that the directory is on" in problems["bound"]
-    assert "which is not there" in problems["dangling"]
+    assert "which does not exist" in problems["dangling"]
     assert "no block device" in problems["folder-link"]
     assert "not one for a volume" in problems["a b\nc"]
     assert (bench.disks / "plain").is_dir(), "nothing is ever removed"
 
 
-async def test_a_directory_that_others_can_write_to_is_refused(bench: Bench) -> None:
+async def test_a_directory_that_others_can_write_to_is_rejected(bench: Bench) -> None:
     bench.disks.chmod(0o777)
     with pytest.raises(UnavailableError, match="can be written to by others"):
         await bench.open()

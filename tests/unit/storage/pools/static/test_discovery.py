@@ -20,7 +20,7 @@ def test_sizes_are_rounded_to_readable_ones(size: int, shown: int) -> None:
     assert readable(size) == shown
 
 
-def test_a_directory_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_others_can_write_to_is_rejected(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     check_directory(tmp_path)
     tmp_path.chmod(0o777)
@@ -40,8 +40,8 @@ def test_entries(real_folder: Path) -> None:
     (real_folder / "file").touch()
     found = look(real_folder)
     assert [(disk.entry, disk.size, disk.fstype) for disk in found.disks.values()] == [("disk", 20 * MI, "tmpfs")]
-    assert {entry: why.split(":")[0] for entry, why in found.refused.items()} == {
-        "broken": "it leads to /dev/none, which is not there",
+    assert {entry: why.split(":")[0] for entry, why in found.rejected.items()} == {
+        "broken": "it leads to /dev/none, which does not exist",
         "double": "it is the same disk as disk",
         "file": "it is neither a mount point nor a block device",
         "plain": "it is a directory and no mount point",

@@ -53,7 +53,7 @@ def test_a_life(mounts: StaticMounts, disk: StaticDisk, written: list[VolumeReco
         mounts.stats(RECORD, staging)
 
 
-def test_refusals(mounts: StaticMounts, real_folder: Path) -> None:
+def test_rejections(mounts: StaticMounts, real_folder: Path) -> None:
     staging = real_folder / "staging"
     with pytest.raises(UnsupportedError, match="mount option 'commit=5'"):
         mounts.stage(RECORD, staging, ["commit=5"])

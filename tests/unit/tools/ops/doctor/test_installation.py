@@ -27,7 +27,7 @@ def _driver(**fields: Any) -> Break:
 _CRASH = {"containerStatuses": [{"name": "node", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
 
 BROKEN: tuple[Broken, ...] = (
-    ("rights", lambda w: w.view.refused.update(daemonsets="no"), WARN, "permission denied: daemonsets", "administrator"),
+    ("rights", lambda w: w.view.rejected.update(daemonsets="no"), WARN, "permission denied: daemonsets", "administrator"),
     ("api", setting("served", frozenset()), FAIL, "does not serve", "1.24"),
     ("csidriver", setting("driver", None), FAIL, "CSIDriver not found", "kubectl apply"),
     ("csidriver", _driver(storageCapacity=False), FAIL, "storageCapacity is false, must be true", "delete"),

@@ -125,8 +125,8 @@ def test_what_is_new_has_a_reason_or_belongs_to_others_is_no_fault(ward: Ward) -
     )
     needed = content("c5", DONE, **GOING)  # its VolumeSnapshot is there
     ward.view.contents = [content("c2", {}, made=NEW), content("c4", FULL), foreign, needed]
-    refused = {"error": {"message": "no such claim"}}
-    ward.view.snapshots = [snapshot("s2", {}, made=NEW), snapshot("s3", refused), snapshot("s4", {}, of="other")]
+    rejected = {"error": {"message": "no such claim"}}
+    ward.view.snapshots = [snapshot("s2", {}, made=NEW), snapshot("s3", rejected), snapshot("s4", {}, of="other")]
     assert [found.level for found in snapshots.check(ward.view)] == [Level.OK]
 
 
@@ -141,5 +141,5 @@ def test_a_snapshot_without_class_is_ours_by_its_volume(ward: Ward) -> None:
 
 
 def test_nothing_is_said_about_what_may_not_be_read(ward: Ward) -> None:
-    ward.view.refused["volumesnapshots"] = "forbidden"
+    ward.view.rejected["volumesnapshots"] = "forbidden"
     assert list(snapshots.check(ward.view)) == []

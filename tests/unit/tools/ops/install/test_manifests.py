@@ -186,7 +186,7 @@ def test_inline_drivers_have_an_object_each_and_are_in_the_nodes_file() -> None:
 @pytest.mark.parametrize(
     ("given", "text"), [("nosuch", "there is no such kind"), ("cert,colour=red", "unknown option 'colour'")]
 )
-def test_an_inline_driver_that_does_not_exist_is_refused(given: str, text: str) -> None:
+def test_an_inline_driver_that_does_not_exist_is_rejected(given: str, text: str) -> None:
     with pytest.raises(InvalidError, match=text):
         render(Installation(node={"inline": [given]}))
 

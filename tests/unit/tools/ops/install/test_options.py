@@ -1,4 +1,4 @@
-"""What `tonnage manifests` takes, and every refusal's text."""
+"""What `tonnage manifests` takes, and every rejection's text."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ def test_folders_of_pools() -> None:
         (read_pool_folders, [{"path": "/run"}], "another folder at /run/lock/lvm; name a folder that does not hold it"),
     ],
 )
-def test_refused(read: Callable[[Any], Any], given: Any, says: str) -> None:
-    with pytest.raises(InvalidError) as refused:
+def test_rejected(read: Callable[[Any], Any], given: Any, says: str) -> None:
+    with pytest.raises(InvalidError) as rejected:
         read(given)
-    assert says in str(refused.value)
+    assert says in str(rejected.value)
 
 
 def test_groups() -> None:
@@ -96,6 +96,6 @@ def test_groups() -> None:
 
 
 @pytest.mark.parametrize("text", ["nvme", "Nvme:lvm:vg0", "", ":lvm:vg0", f"{'a' * 41}:lvm:vg0", "nvme:nothing:/x"])
-def test_groups_that_are_refused(text: str) -> None:
+def test_groups_that_are_rejected(text: str) -> None:
     with pytest.raises(InvalidError):
         parse_groups([text])

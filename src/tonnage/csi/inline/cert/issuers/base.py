@@ -25,7 +25,7 @@ from tonnage.csi.inline.cert.wanted import WantedCertificate, difference
 
 
 class CertificateDeniedError(UnavailableError):
-    """The issuer has refused for good; asking again soon is useless."""
+    """The issuer has rejected for good; asking again soon is useless."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class LocalIssuer:
 
 
 def split_roots(pem: bytes) -> IssuedCertificate:
-    """Part self-signed certificates from the chain below them. Raises UnavailableError for what is no chain."""
+    """Part self-signed certificates from the chain below them. Raises: UnavailableError for what is no chain."""
     try:
         found = read_certificates(pem)
     except InvalidError as error:

@@ -75,7 +75,7 @@ class SigningRequestIssuer:
         async def find() -> IssuedCertificate | str:
             found = await self._client.get(SIGNING_REQUESTS, name)
             for bad in ("Denied", "Failed"):
-                _refuse(self._signer, found.status.conditions, bad)
+                _reject(self._signer, found.status.conditions, bad)
             if found.status.certificate:
                 return split_roots(decode(found.status.certificate))
             return "approved, not signed yet" if found.has("Approved") else "not approved yet"
@@ -108,7 +108,7 @@ class CertManagerIssuer:
         async def find() -> IssuedCertificate | str:
             found = await self._client.get(CERTIFICATE_REQUESTS, request.name, namespace)
             for bad in ("Denied", "InvalidRequest"):
-                _refuse(what, found.status.conditions, bad)
+                _reject(what, found.status.conditions, bad)
             ready = next((one for one in found.status.conditions if one.type == "Ready"), Condition())
             if ready.reason == "Failed":
                 raise CertificateDeniedError(f"{what}: the request has failed: {ready.message[:500]}")
@@ -176,14 +176,14 @@ def fnv_word(text: str) -> str:
 
 
 def decode(text: str) -> bytes:
-    """Return bytes of base64 text that another program wrote. Raises UnavailableError."""
+    """Return bytes of base64 text that another program wrote. Raises: UnavailableError."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise UnavailableError("the issuer's answer: not base64") from None
 
 
-def _refuse(what: str, conditions: list[Condition], kind: str) -> None:
+def _reject(what: str, conditions: list[Condition], kind: str) -> None:
     for one in conditions:
         if one.type == kind and one.status != "False":
             reason = ": ".join(part for part in (one.reason, one.message) if part)
@@ -197,7 +197,7 @@ async def _wait(
     clock: Clock,
     patience: float,
 ) -> IssuedCertificate:
-    """Create the object unless it exists, and look until it has an answer. Raises UnavailableError with the reason."""
+    """Create the object unless it exists, and look until it has an answer. Raises: UnavailableError with the reason."""
     until, pause = clock.monotonic() + patience, _POLL
     try:
         with suppress(ApiAlreadyExistsError):

@@ -1,6 +1,6 @@
 """Which issuer the name in a volume's attributes means on this node: `NAME=KIND[:SIGNER]`, `*` for all other names.
 
-Used where the agent and the box are composed. A name that is not configured is refused, with the names that are.
+Used where the agent and the box are composed. A name that is not configured is rejected, with the names that are.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class IssuerTarget:
 
 
 def parse_targets(texts: Sequence[str]) -> dict[str, IssuerTarget]:
-    """Return the targets by name. Raises InvalidError."""
+    """Return the targets by name. Raises: InvalidError."""
     return dict(_target(text) for text in texts)
 
 
@@ -78,7 +78,7 @@ class CertificateContext:
 
 
 def configured_source(driver: str, options: Mapping[str, str], context: CertificateContext) -> CertificateSource:
-    """Build the source of one driver name from the options of `--inline`. Raises InvalidError."""
+    """Build the source of one driver name from the options of `--inline`. Raises: InvalidError."""
     default = BOX if context.is_box else CA
     targets = parse_targets(options.get("issuers", f"*={default}").split(";"))
     policy = box_policy(options)
@@ -96,7 +96,7 @@ def _patience(options: Mapping[str, str]) -> float:
 
 
 def box_policy(options: Mapping[str, str]) -> NamePolicy:
-    """Return what the box signs, from the options of `--inline cert`. Raises InvalidError."""
+    """Return what the box signs, from the options of `--inline cert`. Raises: InvalidError."""
     if options.get("is-ca", "true") != "true":
         raise InvalidError("--inline cert: is-ca: want is-ca=true, or omit it")
     return NamePolicy(
@@ -124,7 +124,7 @@ class IssuerTable:
         self._published = None if client is None else PublishedMap(client, context.namespace, clock)
 
     def find(self, reference: IssuerReference) -> CertificateIssuer:
-        """Return the issuer that attributes name. Raises InvalidError for an unknown one, UnavailableError."""
+        """Return the issuer that attributes name. Raises: InvalidError for an unknown one, UnavailableError."""
         target = self._targets.get(reference.name) or self._targets.get("*")
         client, clock, patience = self._context.client, self._context.clock, self._patience
         if target is None:
@@ -150,7 +150,7 @@ async def box_authority(client: Client, clock: Clock) -> CertificateAuthority:
 async def secret_authority(client: Client, namespace: str, name: str, now: float) -> CertificateAuthority:
     """Return the authority of a Secret, which is made if it does not exist. Idempotent.
 
-    Raises ApiError. UnavailableError, InvalidError: what the Secret holds is no authority.
+    Raises: ApiError. UnavailableError, InvalidError: what the Secret holds is no authority.
     """
     try:
         found = await client.get(SECRETS, name, namespace)

@@ -92,7 +92,7 @@ def _attach(fd: int, tree: int, seen: list[object]) -> None:
         seen.append(os.listdir(found))
 
 
-def test_another_root_is_refused(inside: int, tmp_path: Path) -> None:
+def test_another_root_is_rejected(inside: int, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with pytest.raises(HostError, match="not the root of the container that was started"):
         mount_namespace.visit(inside, str(tmp_path / "other"), lambda fd: pytest.fail("it was there"))

@@ -186,8 +186,8 @@ async def test_nothing_is_made_outside_while_another_process_exchanges_folders(m
             try:
                 ended, _ = await machine.run("true", "data:/data", "inner:/data/x/y/z", workingDir="/data/x/work")
                 results.append(str(ended.code))
-            except (InvalidError, HostError) as refused:
-                results.append(type(refused).__name__)
+            except (InvalidError, HostError) as rejected:
+                results.append(type(rejected).__name__)
             assert list(outside.rglob("*")) == []
     assert "0" in results
 
@@ -334,10 +334,10 @@ async def test_a_volume_that_the_kubelet_writes_has_mount_points_though_read_onl
 )
 async def test_what_must_stay_is_not_covered(machine: Machine, link: str, mounts: list[str], named: str) -> None:
     (machine.volume("a") / "link").symlink_to(link)
-    with pytest.raises(InvalidError) as refused:
+    with pytest.raises(InvalidError) as rejected:
         await machine.run("true", *mounts)
-    assert named in str(refused.value)
-    assert "; " in str(refused.value)
+    assert named in str(rejected.value)
+    assert "; " in str(rejected.value)
 
 
 async def test_a_read_only_root_has_its_mount_points(machine: Machine) -> None:

@@ -62,7 +62,7 @@ def _conditions(*types: str) -> dict[str, Any]:
 
 NEWER = frozenset({"free volume's attributes", "own claim's attributes class"})
 """Of fields that servers before 1.34 drop: the write then changes nothing."""
-REFUSED: dict[str, tuple[str, Try]] = {
+REJECTED: dict[str, tuple[str, Try]] = {
     # PersistentVolumes: made
     "volume on another node": (
         NOT_ITS_NODE,
