@@ -3,15 +3,15 @@
     python scripts/gen_protobuf.py k8s.io/api k8s.io/apimachinery
 
 The arguments are the folders of the two Go modules. Run it after a struct or field was added to the schemas: it writes
-a line for each struct, with the number of each field. A field that JSON shows one level higher has the numbers on its
-way.
+a line for each struct into `numbers.txt` of its group's folder, with the number of each field. A field that JSON shows
+one level higher has the numbers on its way. A new group starts with an empty `numbers.txt`.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tonnage_box.apiserver.protobuf.messages import ALIASES, NUMBERS, UNNUMBERED
@@ -84,14 +84,17 @@ def _json_names(folder: Path) -> Iterator[tuple[tuple[str, str], str]]:
                     yield (struct, own[0].lower() + own[1:]), json[1]
 
 
-def table(modules: Modules) -> Iterator[str]:
-    """The lines of the table. Raises KeyError for a field that Kubernetes does not have."""
-    structs: Mapping[str, schemas.Struct] = schemas.all_structs()
-    for name, struct in sorted(structs.items()):
+def table(modules: Modules, names: Iterable[str]) -> Iterator[str]:
+    """The lines of a group's structs. Raises KeyError for a field that Kubernetes does not have."""
+    for name in sorted(names):
         known = modules.numbers(ALIASES.get(name, name))
-        fields = (f"{field}={known[field]}" for field in struct.fields if field in known or field not in UNNUMBERED)
-        yield " ".join((name, *fields))
+        fields = schemas.struct(name).fields
+        numbered = (f"{field}={known[field]}" for field in fields if field in known or field not in UNNUMBERED)
+        yield " ".join((name, *numbered))
 
 
 if __name__ == "__main__":
-    NUMBERS.write_text(_HEAD + "\n".join(table(Modules(Path(sys.argv[1]), Path(sys.argv[2])))) + "\n", encoding="utf-8")
+    both = Modules(Path(sys.argv[1]), Path(sys.argv[2]))
+    for folder in sorted(file.parent for file in schemas.KINDS.glob(f"*/{NUMBERS}")):
+        lines = table(both, schemas.texts(folder))
+        (folder / NUMBERS).write_text(_HEAD + "\n".join(lines) + "\n", encoding="utf-8")

@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -31,7 +31,8 @@ from tonnage_box.apiserver.protobuf.wire import (
 )
 from tonnage_box.apiserver.schema import schemas
 
-NUMBERS = Path(__file__).with_name("numbers.txt")
+NUMBERS = "numbers.txt"
+"""The file of a group of kinds."""
 ALIASES = {"policy.v1.Condition": "meta.v1.Condition"}
 """Structs of the schemas that Kubernetes has by another name."""
 UNNUMBERED = frozenset(["apiVersion", "kind"])
@@ -371,6 +372,7 @@ def is_encoded(name: str) -> bool:
 @functools.cache
 def _table() -> dict[str, dict[str, str]]:
     """Struct -> field -> number, as text."""
-    lines = NUMBERS.read_text(encoding="utf-8").splitlines()
+    files = schemas.KINDS.glob(f"*/{NUMBERS}")
+    lines = chain.from_iterable(file.read_text(encoding="utf-8").splitlines() for file in files)
     rows = (line.split() for line in lines if not line.startswith("#"))
     return {name: dict(pair.split("=", 1) for pair in pairs) for name, *pairs in rows}

@@ -1,7 +1,7 @@
 """Schemas of the served kinds: one text for OpenAPI, strict field validation and types.
 
-The texts are data files. A text begins a group with `@core.v1`, and a comment with `#`; a line at the margin names a
-struct, an indented line one of its fields:
+The texts are data files of the groups of kinds: `schema.txt`, or a folder `schema` of a large group. A text begins a
+group with `@core.v1`, and a comment with `#`; a line at the margin names a struct, an indented line one of its fields:
 
     Container: One program of a pod.
       name! str: Unique in the pod.
@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_TEXTS = Path(__file__).with_name("text")
+KINDS = Path(__file__).parents[1] / "kinds"
+"""The folder with a folder for each group of kinds."""
 _FIELD = re.compile(r"  (\w+)(!?) (\S+?)(\?)?(?:(\+)(\w*))?(~)?(?:: (.+))?")
 _STRUCT = re.compile(r"(\w+)(?:: (.+))?")
 _SCALARS = frozenset(
@@ -95,7 +96,15 @@ def all_structs() -> dict[str, Struct]:
 def _blocks() -> dict[str, str]:
     """The text of each struct by its short name. Most are never asked for, so no more is stored of them."""
     found: dict[str, str] = {}
-    for text in sorted(_TEXTS.glob("*.txt")):
+    for group in sorted(KINDS.iterdir()):
+        found |= texts(group)
+    return found
+
+
+def texts(group: Path) -> dict[str, str]:
+    """The text of each struct of a group's folder by its short name. Raises: ValueError."""
+    found: dict[str, str] = {}
+    for text in sorted([*group.glob("schema.txt"), *group.glob("schema/*.txt")]):
         found |= split(text.read_text(encoding="utf-8"))
     return found
 
