@@ -14,9 +14,9 @@ import yaml
 
 from tonnage.kubernetes.api import kinds
 from tonnage.kubernetes.api.kinds import Kind
+from tonnage_box.apiserver.kinds.snapshot import validation as rules
 from tonnage_box.apiserver.schema import schemas
 from tonnage_box.apiserver.schema.schemas import Struct, Type
-from tonnage_box.apiserver.validation import snapshot as rules
 
 FILE = Path(__file__).parent.parent / "src/tonnage/tools/ops/install/templates/snapshot-crds.yaml"
 _HEADER = "# Made by scripts/gen_snapshot_crds.py of the box's schemas: change it there.\n"

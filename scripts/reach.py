@@ -186,7 +186,11 @@ SUBJECTS = (
         (f"{_PARTY}/test_helm.py", (_TEMPLATES, "tools/ops/install", "deploy/helm", "scripts/gen_chart.py"), 1),
         (f"{_PARTY}/test_orchestrator.py", ("csi/driver", "csi/server"), 0.5),
         (f"{_PARTY}/test_promtool.py", (f"{_TEMPLATES}/rules.yaml", "base/observe/metrics.py"), 0.5),
-        (f"{_PARTY}/test_protobuf.py", ("tonnage_box/apiserver/protobuf", "tonnage_box/apiserver/schema"), 1),
+        (
+            f"{_PARTY}/test_protobuf.py",
+            ("tonnage_box/apiserver/protobuf", "tonnage_box/apiserver/schema", "tonnage_box/apiserver/kinds"),
+            1,
+        ),
         (
             f"{_PARTY}/test_sidecars.py",
             ("tonnage_box/controllers/pv_binder", "csi/driver", "tonnage_box/apiserver/rest"),

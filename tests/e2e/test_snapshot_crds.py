@@ -8,8 +8,15 @@ from typing import Any
 
 import pytest
 from tests.e2e.conftest import ControlPlane
-from tests.unit.box.apiserver.validation import test_group_snapshot as groups
-from tests.unit.box.apiserver.validation.test_snapshot import CLASSES, CONTENTS, SNAPSHOTS, classed, content, snapshot
+from tests.unit.box.apiserver.kinds.snapshot import test_group_validation as groups
+from tests.unit.box.apiserver.kinds.snapshot.test_validation import (
+    CLASSES,
+    CONTENTS,
+    SNAPSHOTS,
+    classed,
+    content,
+    snapshot,
+)
 
 from tonnage.kubernetes.api import kinds
 from tonnage.tools.ops.install import manifests

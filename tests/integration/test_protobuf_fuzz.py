@@ -10,8 +10,8 @@ from tests.unit.box.apiserver.protobuf.test_envelope import damaged
 
 from tonnage.kubernetes.api.kinds import CONFIG_MAPS
 from tonnage.kubernetes.client.transport import JSON, PROTOBUF, Request
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 from tonnage_box.apiserver.protobuf import envelope
-from tonnage_box.apiserver.registry.resources import RESOURCES
 from tonnage_box.apiserver.server.server import ApiServer, extractor
 from tonnage_box.apiserver.storage.store import Store
 from tonnage_box.testing.clock import ManualClock

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 from tonnage_box.apiserver.protobuf import envelope
-from tonnage_box.apiserver.registry.resources import RESOURCES
 from tonnage_box.apiserver.schema import decode, schemas
 
 pytestmark = [pytest.mark.real, pytest.mark.programs]

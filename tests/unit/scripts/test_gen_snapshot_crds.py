@@ -12,7 +12,7 @@ from tests.yaml_texts import read_all
 
 from tonnage.kubernetes.api.kinds import DEFINITIONS
 from tonnage.tools.cli.main import main
-from tonnage_box.apiserver.validation import snapshot as rules
+from tonnage_box.apiserver.kinds.snapshot import validation as rules
 
 MESSAGES = [
     rules.ONE_SOURCE, rules.ONE_HANDLE, rules.NO_EMPTY_CLASS, rules.WHOLE_REF, rules.required_once_set(rules.MODE),

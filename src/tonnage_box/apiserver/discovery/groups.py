@@ -29,7 +29,7 @@ SUBRESOURCES: Mapping[str, tuple[str, str, str, tuple[str, ...]]] = {
 
 
 def groups(resources: Iterable[Resource]) -> dict[str, list[Resource]]:
-    """Resources by group, core ("") first, in the order of the registry."""
+    """Resources by group, core ("") first, in the order of the table."""
     found: dict[str, list[Resource]] = {"": []}
     for resource in resources:
         found.setdefault(resource.kind.group, []).append(resource)

@@ -1,4 +1,4 @@
-"""Printers: the columns of each kind for `kubectl get`, as in Kubernetes' pkg/printers/internalversion.
+"""Printers: tables for `kubectl get`, and cells that several groups of kinds have (pkg/printers).
 
-Called by the registry, which names the columns of each resource. Pure functions of objects.
+Called by the columns of the groups, and by the handlers, which print. Pure functions of objects.
 """

@@ -372,7 +372,7 @@ def is_encoded(name: str) -> bool:
 @functools.cache
 def _table() -> dict[str, dict[str, str]]:
     """Struct -> field -> number, as text."""
-    files = schemas.KINDS.glob(f"*/{NUMBERS}")
-    lines = chain.from_iterable(file.read_text(encoding="utf-8").splitlines() for file in files)
+    files = (group / NUMBERS for group in schemas.KINDS.iterdir())
+    lines = chain.from_iterable(file.read_text(encoding="utf-8").splitlines() for file in files if file.exists())
     rows = (line.split() for line in lines if not line.startswith("#"))
     return {name: dict(pair.split("=", 1) for pair in pairs) for name, *pairs in rows}

@@ -1,6 +1,6 @@
 """Resource: what the generic verbs need to know about one kind.
 
-The registry provides `RESOURCES: Mapping[str, Resource]`, by Resource.key. For each write the verbs run, in this
+The groups of kinds provide `RESOURCES: Mapping[str, Resource]`, by Resource.key. For each write the verbs run, in this
 order: normalize -> prepare -> default -> validate -> admit -> store. All hooks work on plain dicts as decoded from
 JSON; they may change `new`, but not `old`.
 """
@@ -67,7 +67,7 @@ def _same(obj: Obj) -> Obj:
 
 @dataclass(frozen=True)
 class Resource:
-    """One row of the registry.
+    """One row of a group of kinds.
 
     subresources: names served below the object ("status", "binding", "eviction", "log", "finalize").
     fields: values for field selectors besides metadata.name and metadata.namespace, which are always there; the same
@@ -77,6 +77,9 @@ class Resource:
         into the stored one, outward back (both may return their argument).
     notice: the warning that answers each create and update of what has no effect here; delete_warning: each deletion.
     warn: warnings that answer a create or update, of the new and the old object.
+    generation: metadata.generation of a new object: 1, 0 where it is counted from the first change on, None where
+        Kubernetes does not count; counted_metadata: the part of its metadata of which changes count, too.
+    shows_deleted: deletion is answered by the object, and not by a Status.
     graceful: deletion waits for the kubelet that ends the thing (pods).
     """
 
@@ -93,6 +96,9 @@ class Resource:
     stored_as: str = ""
     inward: Callable[[Obj], Obj] = _same
     outward: Callable[[Obj], Obj] = _same
+    generation: int | None = None
+    counted_metadata: str = ""
+    shows_deleted: bool = False
     graceful: bool = False
     warn: Callable[[Obj, Obj | None], list[str]] = _no_warnings
     notice: str = ""
@@ -100,7 +106,7 @@ class Resource:
 
     @cached_property
     def key(self) -> str:
-        """Key in the registry: with the version, where another version of the kind is the stored one."""
+        """Key in the table: with the version, where another version of the kind is the stored one."""
         kind = self.kind
         return kind.key if self.stored_as != kind.key else f"{kind.group}/{kind.version}/{kind.plural}"
 

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from tonnage.base.aio.clock import Clock, rfc3339
 from tonnage.base.errors import FieldCause
 from tonnage.kubernetes.api import names
-from tonnage.kubernetes.api.kinds import Kind
 from tonnage_box.apiserver.request.errors import bad_request, invalid, wrong_precondition
 from tonnage_box.apiserver.request.options import DeleteOptions
 from tonnage_box.apiserver.request.resource import Resource
@@ -120,31 +119,10 @@ def _generated(meta: Mapping[str, Any], resource: Resource, stamps: Stamps) -> s
     return str(base)[:_MAX_GENERATED_BASE] + stamps.suffix()
 
 
-_COUNTED: Mapping[str, frozenset[str]] = {
-    "": frozenset({"Pod", "PodTemplate", "ReplicationController"}),
-    "apiextensions.k8s.io": frozenset({"CustomResourceDefinition"}),
-    "apps": frozenset({"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"}),
-    "batch": frozenset({"CronJob", "Job"}),
-    "discovery.k8s.io": frozenset({"EndpointSlice"}),
-    "networking.k8s.io": frozenset({"Ingress", "IngressClass", "NetworkPolicy"}),
-    "policy": frozenset({"PodDisruptionBudget"}),
-    "scheduling.k8s.io": frozenset({"PriorityClass"}),
-}
-"""Group -> kinds of which Kubernetes counts the changes. It also counts those of all custom resources."""
-_CUSTOM = frozenset({"cert-manager.io", "groupsnapshot.storage.k8s.io", "snapshot.storage.k8s.io", "tonnage.dev"})
-_ALSO_COUNTED = {"Deployment": "annotations", "EndpointSlice": "labels"}
-"""Kind -> the part of its metadata of which changes count, too."""
-
-
-def is_counted(kind: Kind[Any]) -> bool:
-    """Whether metadata.generation of its objects begins with 1."""
-    return kind.group in _CUSTOM or kind.kind in _COUNTED.get(kind.group, ())
-
-
-def first_generation(obj: Obj, kind: Kind[Any]) -> None:
+def first_generation(obj: Obj, resource: Resource) -> None:
     """Begin to count changes. What a client sent stays where Kubernetes does not count."""
-    if is_counted(kind):
-        obj["metadata"]["generation"] = 1
+    if resource.generation:
+        obj["metadata"]["generation"] = resource.generation
     elif not obj["metadata"].get("generation"):
         obj["metadata"].pop("generation", None)
 
@@ -225,12 +203,12 @@ def _only_ephemeral_containers(new: Obj, old: Obj) -> None:
         new["spec"]["ephemeralContainers"] = added
 
 
-def count_generation(new: Obj, old: Obj, kind: Kind[Any]) -> None:
+def count_generation(new: Obj, old: Obj, resource: Resource) -> None:
     """Increment metadata.generation when anything besides metadata and status changes, if that counts."""
-    if not is_counted(kind) and kind.kind != "CSIDriver":  # counted from its first change on
+    if resource.generation is None:
         return
     changed = any(new.get(member) != old.get(member) for member in {*new, *old} - {"metadata", "status"})
-    if part := _ALSO_COUNTED.get(kind.kind):
+    if part := resource.counted_metadata:
         changed = changed or (new["metadata"].get(part) or {}) != (old["metadata"].get(part) or {})
     if changed:
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1

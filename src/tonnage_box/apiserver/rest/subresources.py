@@ -13,7 +13,7 @@ from tonnage.kubernetes.api.kinds import DISRUPTION_BUDGETS, PODS
 from tonnage.kubernetes.api.meta import LabelSelector
 from tonnage.kubernetes.api.selectors import from_label_selector
 from tonnage.kubernetes.client.transport import JSON_PATCH
-from tonnage_box.apiserver.printers.workloads import shown_selector
+from tonnage_box.apiserver.printers.cells import shown_selector
 from tonnage_box.apiserver.request import negotiate
 from tonnage_box.apiserver.request.errors import bad_request, conflict, forbidden, invalid, wrong_precondition
 from tonnage_box.apiserver.request.options import DeleteOptions, WriteOptions

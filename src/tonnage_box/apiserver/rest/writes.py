@@ -35,15 +35,6 @@ _MODIFIED = "the object has been modified; please apply your changes to the late
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _encode = msgspec.json.Encoder().encode
-_SHOWN_DELETED = frozenset(
-    {
-        ("", "Namespace"), ("", "PersistentVolume"), ("", "PersistentVolumeClaim"), ("", "Pod"), ("", "PodTemplate"),
-        ("", "ResourceQuota"), ("", "Service"), ("", "ServiceAccount"), ("storage.k8s.io", "CSIDriver"),
-        ("storage.k8s.io", "CSINode"), ("storage.k8s.io", "StorageClass"), ("storage.k8s.io", "VolumeAttachment"),
-        ("storage.k8s.io", "VolumeAttributesClass"),
-    }
-)  # fmt: skip
-"""Group and kind of those whose deletion is answered by the object, others' by a Status."""
 Change = Callable[[Obj], Obj]
 Patch = tuple[str, Any]
 """Media type and value."""
@@ -111,7 +102,7 @@ class Writes:
         resource.prepare(obj, None)
         resource.default(obj)
         warnings += _resource_warnings(resource, obj, None)
-        object_meta.first_generation(obj, resource.kind)
+        object_meta.first_generation(obj, resource)
         if len(body) > negotiate.MAX_INSIDE:
             _check_size(obj, 0, 0)
         _reject(resource, name, obj, None, "")
@@ -194,7 +185,7 @@ class Writes:
                 resource.prepare(new, old)
             resource.default(new)
             if subresource in ("", object_meta.EPHEMERAL_CONTAINERS):
-                object_meta.count_generation(new, old, resource.kind)
+                object_meta.count_generation(new, old, resource)
             if size > negotiate.MAX_INSIDE:
                 _check_size(new, negotiate.count_values(old), len(record.data), subresource)
             _reject(resource, place.name, new, old, subresource)
@@ -240,7 +231,7 @@ class Writes:
             return Written(_encode(obj), obj)
         write = self.store.put if fate == "mark" else self.store.remove
         written = await write(record.key, obj, record.revision)
-        if fate == "mark" or (resource.kind.group, resource.kind.kind) in _SHOWN_DELETED:
+        if fate == "mark" or resource.shows_deleted:
             return Written(written.data, obj, written)
         answer = errors.success(record.key.name, resource.kind, obj["metadata"]["uid"])
         return Written(_encode(answer), answer, status=True)

@@ -97,14 +97,16 @@ def _blocks() -> dict[str, str]:
     """The text of each struct by its short name. Most are never asked for, so no more is stored of them."""
     found: dict[str, str] = {}
     for group in sorted(KINDS.iterdir()):
-        found |= texts(group)
+        if not group.suffix and not group.name.startswith("_"):
+            found |= texts(group)
     return found
 
 
 def texts(group: Path) -> dict[str, str]:
     """The text of each struct of a group's folder by its short name. Raises: ValueError."""
     found: dict[str, str] = {}
-    for text in sorted([*group.glob("schema.txt"), *group.glob("schema/*.txt")]):
+    parts = group / "schema"
+    for text in sorted(parts.iterdir()) if parts.is_dir() else [group / "schema.txt"]:
         found |= split(text.read_text(encoding="utf-8"))
     return found
 

@@ -24,7 +24,7 @@ from tonnage_box.apiserver.access.issuer import discovery
 from tonnage_box.apiserver.admission import priority
 from tonnage_box.apiserver.admission.quota_controller import QuotaController
 from tonnage_box.apiserver.discovery.catalog import Catalog
-from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 from tonnage_box.apiserver.request.options import WriteOptions
 from tonnage_box.apiserver.request.resource import Resource
 from tonnage_box.apiserver.request.routes import RequestPath

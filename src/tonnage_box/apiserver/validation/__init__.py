@@ -1,5 +1,5 @@
-"""The rules of each kind, in the words of Kubernetes (pkg/apis/*/validation).
+"""What the rules of all kinds share: field errors, metadata, addresses, in the words of Kubernetes.
 
-Called by the write path. Pure functions from normalized, defaulted objects to lists of field errors, so types are
-right and empty means absent.
+Called by the rules of the groups of kinds. Pure functions of normalized, defaulted objects, so types are right and
+empty means absent.
 """

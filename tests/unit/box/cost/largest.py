@@ -11,12 +11,12 @@ from typing import Any
 
 from tests.unit.box.cost.examples import COMMON, ITEMS, OBJECTS, WORDS
 
-from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.kinds.core.validation.persistent_volume import _COMMON
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 from tonnage_box.apiserver.request.negotiate import MAX_BODY, MAX_VALUES
 from tonnage_box.apiserver.request.resource import Resource
 from tonnage_box.apiserver.schema import schemas
 from tonnage_box.apiserver.schema.schemas import Field, Type
-from tonnage_box.apiserver.validation.persistent_volume import _COMMON
 
 Obj = dict[str, Any]
 _ROOM = 4096

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.unit.box.cost.largest import KindField, fields
 
-from tonnage_box.apiserver.registry.resources import RESOURCES
-from tonnage_box.apiserver.validation import pod
+from tonnage_box.apiserver.kinds.core.validation import pod
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 
 _SIZE, _EACH = 800, 60
 """Items of a list, and how often each may be compared: a comparison of all with all takes 400 for each."""

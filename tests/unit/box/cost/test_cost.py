@@ -16,7 +16,7 @@ from tests.unit.box.cost.measure import MOST_APART, MOST_CALLS, Cost, Meter
 from tests.unit.box.cost.turns import Turns
 from tests.unit.box.cost.world import world
 
-from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 
 LISTED = (
     "pods metadata.ownerReferences",

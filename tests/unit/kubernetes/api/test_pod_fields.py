@@ -79,7 +79,7 @@ HONORED: dict[str, dict[str, str]] = {
     "SecretKeySelector": {ENV: "key name optional"},
     "ConfigMapEnvSource": {ENV: "name optional"},
     "SecretEnvSource": {ENV: "name optional"},
-    "ObjectFieldSelector": {ENV: "fieldPath", "tonnage_box/apiserver/registry/defaults.py": "apiVersion"},
+    "ObjectFieldSelector": {ENV: "fieldPath", "tonnage_box/apiserver/kinds/core/pod_defaults.py": "apiVersion"},
     "ResourceFieldSelector": {f"{KUBELET}/volumes/sources.py": "containerName divisor resource"},
     "Lifecycle": {RUNS: "postStart preStop", BWRAP: "stopSignal"},
     "LifecycleHandler": {HANDLER: "exec httpGet sleep tcpSocket"},

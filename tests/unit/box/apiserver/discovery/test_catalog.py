@@ -8,7 +8,7 @@ import pytest
 from tests.unit.box.apiserver.conftest import Api
 
 from tonnage_box.apiserver.discovery.catalog import Catalog
-from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 
 _PROTOBUF3 = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf"
 _PROTOBUF2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 from tonnage_box.apiserver.schema import schemas
 
 SET_BY_PEOPLE = (

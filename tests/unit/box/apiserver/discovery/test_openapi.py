@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tonnage_box.apiserver.discovery import openapi
-from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 
 
 def references(value: Any) -> Iterator[str]:

@@ -7,8 +7,8 @@ from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 from tonnage_box.apiserver.protobuf.messages import UNNUMBERED
-from tonnage_box.apiserver.registry.resources import RESOURCES
 from tonnage_box.apiserver.schema import decode, schemas
 
 _TEXTS = ("", "a", "name-1", 'with "quotes" and é😀', "two\nlines")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tonnage.kubernetes.api import kinds
-from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 from tonnage_box.apiserver.request.resource import Resource
 
 

@@ -10,7 +10,7 @@ from tests.unit.box.apiserver.conftest import Api
 from tonnage.base.errors import ApiError, UnsupportedError
 from tonnage.kubernetes.client.transport import Request
 from tonnage_box.apiserver.access import attributes
-from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 from tonnage_box.apiserver.request.resource import Resource
 from tonnage_box.apiserver.request.routes import Routes
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from tonnage.base.errors import ApiError
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 from tonnage_box.apiserver.printers import table
-from tonnage_box.apiserver.registry.resources import RESOURCES
 from tonnage_box.apiserver.schema import decode, schemas
 
 Obj = dict[str, Any]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tonnage.kubernetes.api import strategic
-from tonnage_box.apiserver.registry.resources import RESOURCES
+from tonnage_box.apiserver.kinds.groups import RESOURCES
 from tonnage_box.apiserver.schema import schemas
 
 

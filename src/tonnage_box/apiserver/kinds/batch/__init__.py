@@ -1,0 +1,4 @@
+"""batch: Jobs and CronJobs.
+
+Called through its rows. Pure.
+"""

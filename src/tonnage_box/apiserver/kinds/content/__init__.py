@@ -1,0 +1,4 @@
+"""tonnage.dev: contents that volumes begin with.
+
+Called through its row. Pure.
+"""

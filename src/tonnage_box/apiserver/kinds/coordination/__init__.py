@@ -1,0 +1,4 @@
+"""coordination.k8s.io: leases.
+
+Called through its row. Pure.
+"""

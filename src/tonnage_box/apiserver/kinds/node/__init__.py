@@ -1,0 +1,4 @@
+"""node.k8s.io: runtime classes, which the box stores.
+
+Called through its row. Pure.
+"""
