@@ -170,7 +170,7 @@ def test_interrupt_waits_for_no_grace_period_and_leaves_nothing_but_volumes(make
     command = [
         sys.executable,
         "-m",
-        "tonnage.tools.cli",
+        "tonnage",
         "up",
         "--port",
         "0",

@@ -31,10 +31,12 @@ class _WithPolicies:
         self._inner = inner
         self.there = {kind.plural: False for kind in POLICIES}
         self.rejects = False
+        self.version = 1
         self._changed = asyncio.Event()
 
     def set(self, there: bool) -> None:
         self.there = dict.fromkeys(self.there, there)
+        self.version += 1
         self._changed.set()
 
     async def request(self, request: Request) -> Response:
@@ -49,7 +51,7 @@ class _WithPolicies:
             return Response(200, json.dumps(found).encode()) if there else Response(404, b'{"code": 404}')
         assert request.query["fieldSelector"] == f"metadata.name={names.SCOPE_POLICY}"
         items = [found] if there else []
-        return Response(200, json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode())
+        return Response(200, json.dumps({"metadata": {"resourceVersion": str(self.version)}, "items": items}).encode())
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -66,7 +68,7 @@ class _WithPolicies:
         while self.there[kind.plural] == there:
             await self._changed.wait()
             self._changed.clear()
-        meta = {"name": names.SCOPE_POLICY, "uid": "u", "resourceVersion": "2"}
+        meta = {"name": names.SCOPE_POLICY, "uid": "u", "resourceVersion": str(self.version)}
         event = {"type": "DELETED" if there else "ADDED", "object": {"metadata": meta}}
         yield json.dumps(event).encode() + b"\n"
 

@@ -169,7 +169,7 @@ def _single_shown(snapshot: VolumeSnapshot, content: VolumeSnapshotContent) -> d
 
 
 def _single_no_source(snapshot: VolumeSnapshot) -> str:
-    return f"claim {snapshot.metadata.namespace}/{snapshot.spec.source.persistent_volume_claim_name} is not there"
+    return f"claim {snapshot.metadata.namespace}/{snapshot.spec.source.persistent_volume_claim_name} does not exist"
 
 
 def _group_no_source(group: VolumeGroupSnapshot) -> str:

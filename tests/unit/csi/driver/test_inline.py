@@ -103,7 +103,7 @@ async def test_other_rejections(client: FullCsiClient, rejected: Rejected, pool:
     await rejected(publish(HANDLE, target, VolumeCapability(block=True), context=sized), bad, "needs a claim")
     await rejected(publish(HANDLE, target, VolumeCapability(fstype="ntfs"), context=sized), bad, "'ntfs'")
     await rejected(publish(HANDLE, target, VolumeCapability(AccessMode(5)), context=sized), bad, "one node")
-    await rejected(publish(HANDLE, target / "a", MOUNT, context=sized), Code.FAILED_PRECONDITION, "not there")
+    await rejected(publish(HANDLE, target / "a", MOUNT, context=sized), Code.FAILED_PRECONDITION, "does not exist")
     too_much = publish(HANDLE, target, MOUNT, context={**POD, "size": "1000Gi"})
     await rejected(too_much, Code.OUT_OF_RANGE, "can never fit")
     assert await pool.list() == []
