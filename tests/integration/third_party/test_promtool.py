@@ -23,6 +23,7 @@ SERIES = {
     ],
     "TonnageVolumesAbnormal": [(f'tonnage_pool_abnormal_volumes{{pool="p",kind="image",{NODE}}}', "2x60")],
     "TonnageOrphans": [(f'tonnage_orphan_volumes{{node="n1",pool="p",{NODE}}}', "1x100")],
+    "TonnageApiServerWentBack": [(f'tonnage_api_server_went_back{{node="n1",{NODE}}}', "1x60")],
     "TonnageClaimsRescheduled": [(f'tonnage_claims_rescheduled_total{{node="n1",{NODE}}}', "0+60x60")],
     "TonnageProvisioningFails": [
         (f'controller_persistentvolumeclaim_provision_failed_total{{class="c",source="",{NODE}}}', "0+6x60")
