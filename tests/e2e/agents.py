@@ -32,7 +32,9 @@ class Nodes:
         """A node with its start-up taint, and its agent's token, bound to a pod there; the node's name."""
         node = name or self.name(number)
         taints = [{"key": names.STARTUP_TAINT, "effect": "NoSchedule"}, {"key": "people/own", "effect": "NoSchedule"}]
+        conditions = [{"type": "PeoplesOwn", "status": "True", "reason": "Theirs"}]
         body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "spec": {"taints": taints}}
+        body["status"] = {"conditions": conditions}
         self.uids[node] = self.plane.create(body)["metadata"]["uid"]
         pod = f"agent-{self.prefix}-{number}"
         self.plane.create(
