@@ -95,6 +95,13 @@ def test_without_a_box_its_data_folder_is_no_source(core: Path, tmp_path: Path) 
     assert "tonnage-box is not installed here; name a cluster with --kubeconfig" in ended.stderr
 
 
+@pytest.mark.parametrize("verb", IN_A_BOX)
+def test_with_both_verbs_of_the_box_are_there(whole: Path, verb: str) -> None:
+    ended = run(whole, verb, "--help")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert f"usage: tonnage {verb}" in ended.stdout
+
+
 def test_with_both_a_cluster_runs(whole: Path, tmp_path: Path) -> None:
     data = ("--data", str(tmp_path / "d"))
     ended = run(whole, "up", "--pool", "fake", "--runtime", "none", "--port", "0", "--detach", *data)

@@ -5,7 +5,7 @@ Its folder has the rest: CONTRIBUTING.md has the steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from tonnage_box.apiserver.kinds.apiextensions import rows as apiextensions
@@ -45,27 +45,5 @@ GROUPS: Mapping[str, Sequence[Resource]] = {
     "reviews": reviews.ROWS,
 }
 """Folder -> its rows; /apis lists the groups in this order."""
-_AFTER: Mapping[str, str] = {
-    "configmaps": "events",
-    "resourcequotas": "rbac",
-    "services": "content",
-    "replicationcontrollers": "autoscaling",
-    "podtemplates": "node",
-    "storage.k8s.io/volumeattributesclasses": "node",
-}
-"""Row -> the group after which it and what follows it in its own group stand. /openapi/v2 lists paths in this order."""
-
-
-def _ordered() -> Iterator[Resource]:
-    places = {folder: float(place) for place, folder in enumerate(GROUPS)}
-    placed: list[tuple[float, Resource]] = []
-    for folder, rows in GROUPS.items():
-        place = places[folder]
-        for row in rows:
-            place = places[_AFTER[row.key]] + 0.5 if row.key in _AFTER else place
-            placed.append((place, row))
-    yield from (row for _, row in sorted(placed, key=lambda one: one[0]))
-
-
-RESOURCES: Mapping[str, Resource] = MappingProxyType({row.key: row for row in _ordered()})
+RESOURCES: Mapping[str, Resource] = MappingProxyType({row.key: row for rows in GROUPS.values() for row in rows})
 """Every row by its key."""

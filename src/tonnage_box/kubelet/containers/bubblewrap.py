@@ -45,7 +45,6 @@ from tonnage_box.kubelet.containers.process import (
     ProcessState,
     boot_id,
     first_process,
-    read_status,
     running_in,
     stat_fields,
 )
@@ -162,10 +161,11 @@ class BubblewrapRuntime:
             return None
         pidfd = self._alive(state)
         if pidfd is None:
-            if state.boot == self.boot and read_status(folder)[1] is None:
-                _kill_unknown(f"{folder}/{ROOT}")  # bwrap itself was killed, and what it had started may live
             process = ContainerProcess(state, folder, self._clock, on_exit)
-            process.ended = process.read_end(None)
+            if state.boot == self.boot and process.kill_rest():
+                self._processes[state.id] = process
+            else:
+                process.ended = process.read_end(None)
             return process
         process = ContainerProcess(state, folder, self._clock, on_exit, pump=_pump(folder, state.log))
         self._processes[state.id] = process

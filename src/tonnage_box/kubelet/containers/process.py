@@ -150,13 +150,22 @@ class ContainerProcess:
         """bwrap has ended; what ran in its namespace may do so a moment later, and holds the volumes until then."""
         self._code = self._child.wait() if self._child is not None else None
         self.unwatch()
-        if (first := self._lingering()) is None:
+        if not self.kill_rest():
             self._finish()
-            return
+
+    def kill_rest(self) -> bool:
+        """Kill what still runs in the namespace of a bwrap that has ended, and wait for its end; whether there was any.
+
+        The container has ended when that has: until then it holds the volumes. A kubelet may be killed before it did
+        this, so the next one does it also where bwrap has written an exit code: that is only the command's.
+        """
+        if (first := self._lingering()) is None:
+            return False
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(first, signal.SIGKILL)
         self._pidfd = first
         asyncio.get_running_loop().add_reader(first, self._finish)
+        return True
 
     def _lingering(self) -> int | None:
         """A pidfd of the namespace's first process if it still is there; it has the command line of our bwrap.

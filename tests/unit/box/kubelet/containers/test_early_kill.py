@@ -1,19 +1,30 @@
-"""A container that is killed before bwrap has written which process is the first of its namespace."""
+"""Containers whose bwrap or kubelet is killed between two steps: nothing of them runs on."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.base.aio.clock import RealClock
-from tonnage_box.kubelet.containers.process import ROOT, ContainerProcess, ProcessState, boot_id, running_in
+from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage_box.kubelet.containers.process import (
+    ROOT,
+    STATE,
+    STATUS,
+    ContainerProcess,
+    ProcessState,
+    boot_id,
+    running_in,
+)
 
 _FORKS = "import os, time; os.fork(); time.sleep(1000)"
 """As bwrap between its clone and its status: two processes, and the second has no parent when the first is killed."""
@@ -42,5 +53,40 @@ async def test_nothing_of_it_stays(tmp_path: Path, eventually: Eventually, *, ad
         child.wait()
 
 
-def _started(root: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", _FORKS, root])
+@pytest.mark.parametrize("status", [{"child-pid": 0}, {"child-pid": 0, "exit-code": 3}], ids=["bwrap killed", "ended"])
+async def test_what_the_command_left_running_ends_though_its_kubelet_was_killed(
+    tmp_path: Path, eventually: Eventually, status: dict[str, int]
+) -> None:
+    """Killed after bwrap had ended, and before it ended the rest: the exit code is only that of the command."""
+    runtime = BubblewrapRuntime(tmp_path, RealClock())
+    folder = Path(runtime.paths.containers("uid")) / "main" / "0"
+    folder.mkdir(parents=True)
+    root = f"{folder}/{ROOT}"
+    gone, rest = _gone(), _started(root, "import time; time.sleep(1000)")
+    ended: list[int] = []
+    try:
+        (folder / STATUS).write_bytes(msgspec.json.encode(status | {"child-pid": rest.pid}))
+        state = ProcessState("c", gone, 0, boot_id(), time.time(), "")
+        (folder / STATE).write_bytes(msgspec.json.encode(state))
+        await eventually(lambda: running_in(root) == [rest.pid])  # its exec may have no command line yet
+        (found,) = await runtime.adopt("uid", None, lambda: ended.append(1))
+        await eventually(lambda: found.process.ended is not None)
+        assert rest.wait(60) == -signal.SIGKILL
+        assert ended == [1]
+        assert found.process.ended is not None
+        assert found.process.ended.code == status.get("exit-code", 137)
+    finally:
+        rest.kill()
+        rest.wait()
+        await runtime.close()
+
+
+def _started(root: str, program: str = _FORKS) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", program, root])
+
+
+def _gone() -> int:
+    """The pid of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
