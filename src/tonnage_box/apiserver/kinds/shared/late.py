@@ -8,7 +8,7 @@ from typing import Any
 
 
 class LateModule:
-    """Stands for a module in a row. Its attributes stand for functions and sequences of the module."""
+    """Takes the place of a module in a row. Its attributes are LateParts: functions and sequences of the module."""
 
     def __init__(self, name: str) -> None:
         self._name = name
