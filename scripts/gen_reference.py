@@ -1,5 +1,5 @@
-"""Writes docs/reference/{cli,metrics,events,annotations,pool-kinds}.md from the code, and the states in
-docs/architecture.md: `make reference`.
+"""Writes docs/reference/{cli,metrics,events,annotations,pool-kinds}.md from the code, the tables in
+docs/reference/class-parameters.md, and the states in docs/architecture.md: `make reference`.
 
 Only the names imported below are tied to a place in the tree. Metrics, Events and keys are found by reading every
 source file, so a module may move. `--check` writes nothing and fails when a page is not current.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import gc
+import importlib
 import inspect
 import os
 import re
@@ -26,12 +27,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tonnage.base.transitions import Transition, TransitionTable
+    from tonnage.storage.pools.base.contract import Features
     from tonnage.storage.pools.kind import PoolKind
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 PAGES = ROOT / "docs" / "reference"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
+PARAMETERS = PAGES / "class-parameters.md"
 NAMES = SOURCE / "tonnage/kubernetes/api/names.py"
 _METRICS = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Sums": "gauge"}
 _METHODS = {"normal": "Normal", "warning": "Warning", "record": "", "body": ""}
@@ -539,12 +542,17 @@ def states(page: str) -> str:
 
     tables: tuple[TransitionTable[Any, Any], ...] = CLAIM_TRANSITIONS, STAGES
     for table in tables:
-        marker = f"<!-- generated: states of a {table.kind} -->\n"
-        head, found, rest = page.partition(marker)
-        if not found:
-            raise SystemExit(f"docs/architecture.md: no states of a {table.kind}: they begin with the line {marker}")
-        page = f"{head}{found}{_diagram(table)}\n{_rows(table)}{rest[rest.index('<!-- end -->') :]}"
+        page = _with_part(page, f"states of a {table.kind}", f"{_diagram(table)}\n{_rows(table)}")
     return page
+
+
+def _with_part(page: str, name: str, text: str) -> str:
+    """A page with that text in its generated part of a name."""
+    marker = f"<!-- generated: {name} -->\n"
+    head, found, rest = page.partition(marker)
+    if not found:
+        raise SystemExit(f"no {name} on a page in docs: they begin with the line {marker}")
+    return f"{head}{found}{text}{rest[rest.index('<!-- end -->') :]}"
 
 
 def _diagram(table: TransitionTable[Any, Any]) -> str:
@@ -652,6 +660,60 @@ def _kind_rows(found: Sequence[PoolKind[Any]]) -> Iterator[list[str]]:
         yield [f"option `{word}`", *(yes[word in kind.words] for kind in found)]
 
 
+# -- Class parameters --
+
+
+def class_parameters(page: str) -> str:
+    """docs/reference/class-parameters.md with the rows of the table of parameters, and what each kind of pool takes."""
+    from tonnage.storage.pools.base.parameters import TABLE, Reader
+
+    for name, readers in (("parameters", (Reader.DRIVER, Reader.POOL)), ("parameters of the agent", (Reader.AGENT,))):
+        rows = [[f"`{row.key}`", row.values, row.meaning] for row in TABLE if row.reader in readers]
+        page = _with_part(page, name, _table(["key", "values", "meaning"], rows).replace("%KINDS%", _kinds()))
+    return _with_part(page, "kinds and parameters", _table(["", *_features()], list(_feature_rows())))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in (head, ["---"] * len(head), *rows))
+
+
+def _kinds() -> str:
+    from tonnage.storage.pools.kinds import MODULES, RENAMED
+
+    old = {new: f" (old name: {old})" for old, new in RENAMED.items()}
+    return ", ".join(f"`{kind}`{old.get(kind, '')}" for kind in MODULES)
+
+
+@cache
+def _features() -> Mapping[str, Features]:
+    """What each kind of pool offers; a mode that takes other parameters than its kind has a column of its own."""
+    from tonnage.storage.pools.kinds import MODULES
+    from tonnage.storage.pools.pmem import volume_group
+
+    found: dict[str, Features] = {}
+    for kind, module in MODULES.items():
+        found[kind] = importlib.import_module(module.replace(".kind", ".backend")).FEATURES
+        if kind == volume_group.FEATURES.kind:
+            found[f"{kind}, `mode=lvm`"] = volume_group.FEATURES
+    return found
+
+
+def _feature_rows() -> Iterator[list[str]]:
+    from tonnage.storage.pools.base.parameters import TABLE, Reader
+
+    kinds = _features().values()
+    yes = {True: "yes", False: ""}
+    yield ["file systems", *(", ".join(kind.fstypes) for kind in kinds)]
+    yield ["raw block", *(yes[kind.blocks] for kind in kinds)]
+    yield ["snapshots", *(yes[kind.snapshots] for kind in kinds)]
+    yield ["clones", *(yes[kind.clones] for kind in kinds)]
+    yield ["larger volumes", *(yes[kind.expansion] for kind in kinds)]
+    for row in TABLE:
+        if row.reader is Reader.POOL:
+            takes = ("later" if row.key in kind.modifiable else yes[row.key in kind.parameters] for kind in kinds)
+            yield [f"`{row.key}`", *takes]
+
+
 GENERATED: Mapping[str, Callable[[Tree], str]] = {
     "cli.md": cli, "metrics.md": metrics, "events.md": events, "annotations.md": keys, "pool-kinds.md": pool_kinds,
 }  # fmt: skip
@@ -661,7 +723,8 @@ def pages() -> dict[Path, str]:
     """File -> what it should contain."""
     tree = Tree.read()
     return {PAGES / name: make(tree) for name, make in GENERATED.items()} | {
-        ARCHITECTURE: states(ARCHITECTURE.read_text())
+        ARCHITECTURE: states(ARCHITECTURE.read_text()),
+        PARAMETERS: class_parameters(PARAMETERS.read_text()),
     }
 
 

@@ -39,6 +39,7 @@ from tonnage.node.provisioner.context import NodeContext
 from tonnage.provisioning.claims import provisioning
 from tonnage.provisioning.claims.node_scope import DriverInfo, NodeScope, publishes_ahead
 from tonnage.provisioning.claims.provisioning import capacity_parameters, fstype_of, parameters_of
+from tonnage.storage.pools.base.parameters import KIND, POOL
 
 log = logging.getLogger(__name__)
 RETRY_START, RETRY_MAX = 1.0, 300.0
@@ -312,6 +313,6 @@ def _is_in(volume: PersistentVolume, driver: DriverInfo, pool: str) -> bool:
 
 
 def _rank(storage_class: StorageClass) -> tuple[bool, bool, str, str]:
-    chosen = bool({"pool", "kind"} & set(storage_class.parameters))
+    chosen = bool({POOL, KIND} & set(storage_class.parameters))
     meta = storage_class.metadata
     return not chosen, not storage_class.late, meta.creation_timestamp or "", meta.name

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tonnage.base.errors import ExhaustedError, OutOfRangeError
 from tonnage.csi.driver.driver import Driver
-from tonnage.csi.driver.parameters import POOL, choose_fstype, is_fstype, select
+from tonnage.csi.driver.parameters import choose_fstype, is_fstype, select
 from tonnage.csi.inline.base import InlinePod, WritableLayer
 from tonnage.kubernetes.api import names
 from tonnage.storage.pools.base.contract import INLINE, VolumeRequest
-from tonnage.storage.pools.base.parameters import BANDWIDTH, IOPS, SOURCE
+from tonnage.storage.pools.base.parameters import LIMITS, POOL, SOURCE
 
-_NOT_OF_LAYERS = {IOPS, BANDWIDTH, SOURCE}
+_NOT_OF_LAYERS = LIMITS | {SOURCE}
 
 
 class PoolLayers:

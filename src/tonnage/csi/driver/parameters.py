@@ -20,18 +20,21 @@ from tonnage.storage.content.spec import ContentSpec
 from tonnage.storage.pools import kinds
 from tonnage.storage.pools.base.contract import PoolVolume
 from tonnage.storage.pools.base.parameters import (
+    KIND,
+    POOL,
     SOURCE,
+    Reader,
     check_modifiable,
     check_rejected,
     check_shared,
     io_limits_of,
+    keys_of,
     source_of,
 )
 from tonnage.storage.pools.core.pool import Pool
 
-POOL = "pool"
-KIND = "kind"
-RECORDED = OWNER_KEYS | {names.PARAM_UNUSED, names.PARAM_INLINE, names.PARAM_CONTENT}
+_CHOOSING = keys_of(Reader.DRIVER)
+_NOT_OF_POOLS = _CHOOSING | OWNER_KEYS | {names.PARAM_UNUSED, names.PARAM_INLINE, names.PARAM_CONTENT}
 """Keys that are not passed to a pool."""
 _TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})
 _BOOLS = _TRUE | {"false", "False", "FALSE", "f", "F", "0"}
@@ -86,16 +89,17 @@ class Selection:
 def select(driver: Driver, parameters: Mapping[str, str]) -> Selection:
     """Parse parameters. Raises: InvalidError for an unknown key or pool, naming it and the known ones."""
     pool = _pool(driver, parameters.get(POOL, ""), parameters.get(KIND, ""))
-    for_the_record = {k for k in parameters if k.startswith(names.CSI_PREFIX) or k in RECORDED or is_fstype(k)}
-    ours = {k: v for k, v in parameters.items() if k not in for_the_record}
-    ours.pop(POOL, None)
-    ours.pop(KIND, None)
+    ours = {
+        key: value
+        for key, value in parameters.items()
+        if not (key in _NOT_OF_POOLS or key.startswith(names.CSI_PREFIX) or is_fstype(key))
+    }
     foreign = _FOREIGN.get(driver.name, {})
     ours = _translate(ours, foreign, pool.features.parameters)
     content = _content(driver, pool, parameters.get(names.PARAM_CONTENT, ""), ours)
     check_rejected(pool, ours)
     if unknown := sorted(set(ours) - pool.features.parameters):
-        accepted = sorted({POOL, KIND, names.CSI_FSTYPE, *pool.features.parameters, *foreign})
+        accepted = sorted({*_CHOOSING, *pool.features.parameters, *foreign})
         raise InvalidError(f"unknown parameter {unknown[0][:60]!r}: pool {pool.name} takes {', '.join(accepted)}")
     check_shared(ours)
     _check_source(driver, ours)

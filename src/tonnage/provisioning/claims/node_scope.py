@@ -18,6 +18,7 @@ from tonnage.kubernetes.api.pods import Pod
 from tonnage.kubernetes.api.selectors import node_matcher
 from tonnage.kubernetes.api.storage import StorageClass
 from tonnage.storage.pools import kinds
+from tonnage.storage.pools.base.parameters import KIND, POOL
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,9 @@ class DriverInfo:
 
     def pool(self, storage_class: StorageClass) -> str:
         """Return the pool of a class, "" for drivers without named pools."""
-        if not self.default_pool or (named := storage_class.parameters.get("pool", "")):
+        if not self.default_pool or (named := storage_class.parameters.get(POOL, "")):
             return named if self.default_pool else ""
-        kind = _present(storage_class.parameters.get("kind", ""))
+        kind = _present(storage_class.parameters.get(KIND, ""))
         if not kind or _present(self.pools.get(self.default_pool, "")) == kind:
             return self.default_pool
         return next((name for name, its in self.pools.items() if _present(its) == kind), self.default_pool)

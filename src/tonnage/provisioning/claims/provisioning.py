@@ -30,6 +30,7 @@ from tonnage.provisioning.claims.attributes import AttributesClasses
 from tonnage.provisioning.claims.node_scope import DriverInfo, NodeScope, is_ephemeral
 from tonnage.storage.content import spec as spec_of
 from tonnage.storage.content.spec import ContentSpec
+from tonnage.storage.pools.base.parameters import SOURCE, Reader, keys_of
 
 _ROLES = ("", "provisioner-", "controller-publish-", "node-stage-", "node-publish-", "controller-expand-",
           "node-expand-", "controller-modify-")  # fmt: skip
@@ -40,9 +41,7 @@ _OLD_SECRET_KEYS = frozenset(
     for part in ("Name", "Namespace")
 )
 _RESERVED = _SECRET_KEYS | _OLD_SECRET_KEYS | {names.CSI_FSTYPE}
-AGENT_KEYS = frozenset(
-    {names.ROLLBACK, names.ON_NODE_GONE, names.RECLAIM_FINISHED, names.UNDELETE, *names.AUTOGROW_KEYS}
-)
+AGENT_KEYS = keys_of(Reader.AGENT)
 """Class parameters that are for the agent, not for the driver."""
 _NOT_FLEX = frozenset({names.ON_NODE_GONE, names.RECLAIM_FINISHED, *names.AUTOGROW_KEYS})
 """Of those, the ones that need a PersistentVolume of a CSI driver."""
@@ -204,7 +203,7 @@ def _check_source(claim: PersistentVolumeClaim, driver: DriverInfo) -> None:
 
 def _filled_from(storage_class: StorageClass, driver: DriverInfo) -> str:
     """Return what volumes of the class are filled with, "" for nothing. Raises: InvalidError."""
-    content = spec_of.of_source(storage_class.parameters.get("source", "")) if driver.default_pool else None
+    content = spec_of.of_source(storage_class.parameters.get(SOURCE, "")) if driver.default_pool else None
     return str(content or "")
 
 

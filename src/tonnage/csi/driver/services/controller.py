@@ -23,8 +23,6 @@ from tonnage.csi.driver import filling as fillings
 from tonnage.csi.driver.driver import OWNER_DRIVER, Driver, condition_of, context_of, id_of, named, safe_name
 from tonnage.csi.driver.filling import Filling
 from tonnage.csi.driver.parameters import (
-    KIND,
-    POOL,
     Selection,
     changes,
     check_capabilities,
@@ -44,7 +42,7 @@ from tonnage.storage.pools.base.contract import (
     VolumeState,
     is_inline,
 )
-from tonnage.storage.pools.base.parameters import LIMITS
+from tonnage.storage.pools.base.parameters import KIND, LIMITS, POOL
 from tonnage.storage.pools.base.record import CONTENT
 from tonnage.storage.pools.core.pool import Pool
 

@@ -1,35 +1,37 @@
-"""Class parameters that several kinds of pools share: parsed once, rejected by name.
+"""The class parameters: the table of all, and the values of those that several kinds of pools take.
 
-A kind lists its parameters in `Features.parameters` and parses those that only it has (`thin`, `nsmode` ...) itself.
-Of `mkfsOptions`, only the options in the tables here are allowed. The tables have none that chooses size, device, UUID,
-label or reserved blocks, or that the pool sets itself. Sources: mke2fs(8), mkfs.xfs(8), mkfs.btrfs(8).
+A back end names the ones that it takes in `Features.parameters`, and parses those that only it has (`thin`, `nsmode`
+...) itself.
 """
 
 from __future__ import annotations
 
 import os
-import re
-import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from tonnage.base.errors import InvalidError
+from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.quantity import to_bytes
 from tonnage.storage.pools.base.contract import FeaturedPool, PoolVolume
 
+POOL, KIND = "pool", "kind"
 ERASE, RESERVE, SOURCE, MKFS_OPTIONS = "erase", "reserve", "source", "mkfsOptions"
 IOPS, BANDWIDTH = "iops", "bandwidth"
 COMPRESSION = "compression"
 LIMITS = frozenset({IOPS, BANDWIDTH})
+COUNTED = frozenset({ERASE, RESERVE})
+"""What pools take that share their bytes among their volumes."""
+FILLED = COUNTED | {SOURCE}
+"""What those take whose volumes may begin with content."""
+FORMATTED = FILLED | {MKFS_OPTIONS}
+"""What those take whose volumes have file systems of their own."""
 COMPRESSIONS = ("none", "lzo", "zlib", "zstd")
 ERASURES = ("none", "discard", "zero", "shred")
 _SOURCE_SCHEME = "dir://"
 _MOST = 2**62
-_LONGEST = 512  # characters
-_K = 1024
-_NOTHING = "(nothing)"
 
 
 @dataclass(frozen=True)
@@ -95,14 +97,10 @@ def check_rejected(pool: FeaturedPool, parameters: Iterable[str]) -> None:
 
 
 def check_shared(parameters: Mapping[str, str]) -> None:
-    """Check the values of the shared parameters. Raises: InvalidError."""
-    if not parameters:
-        return  # as most classes
-    erase_of(parameters)
-    compression_of(parameters)
-    io_limits_of(parameters)
-    reserve_of(parameters)
-    source_of(parameters)
+    """Check the values of the parameters that the table has a check for. Raises: InvalidError."""
+    for row in TABLE if parameters else ():  # most classes have none
+        if row.check is not None and row.key in parameters:
+            row.check(parameters)
 
 
 def changed(pool: FeaturedPool, volume: PoolVolume, parameters: Mapping[str, str]) -> dict[str, str]:
@@ -143,148 +141,111 @@ def _amount(parameters: Mapping[str, str], key: str) -> int:
     return amount
 
 
-@dataclass(frozen=True)
-class MkfsOptions:
-    """Checked mkfs options.
+class Reader(Enum):
+    """Who acts on a class parameter."""
 
-    words: in the given order, each option followed by its value, "--nodesize" as "-n". ratio, inode_size, inodes: of
-    ext4: bytes per inode, bytes of an inode, number of inodes; 0 for the pool's choice.
+    DRIVER = "driver"
+    """It chooses the pool."""
+    POOL = "pool"
+    """The pools whose `Features.parameters` name it."""
+    AGENT = "agent"
+    """The agent and the controller; the driver does not get it."""
+
+
+@dataclass(frozen=True)
+class ClassParameter:
+    """A parameter of a StorageClass.
+
+    values, meaning: of its row in the reference, in Markdown. check: of all parameters, raises InvalidError for its
+    value; None where only its reader knows what is valid.
     """
 
-    words: tuple[tuple[str, str], ...] = ()
-    ratio: int = 0
-    inode_size: int = 0
-    inodes: int = 0
-
-    def values(self, option: str) -> list[str]:
-        """The values of an option that takes a list, in the order given."""
-        return [part for name, value in self.words if name == option for part in value.split(",")]
-
-    @property
-    def has_journal(self) -> bool:
-        """Whether an ext4 is to have one."""
-        return "^has_journal" not in self.values("-O")
+    key: str
+    reader: Reader
+    values: str
+    meaning: str
+    check: Callable[[Mapping[str, str]], object] | None = None
 
 
-NO_MKFS_OPTIONS = MkfsOptions()
-_Check = Callable[[str], bool]
+_D, _P, _A = Reader
+TABLE: tuple[ClassParameter, ...] = (
+    ClassParameter(POOL, _D, "name", "the pool; without it the first one"),
+    ClassParameter(KIND, _D, "%KINDS%", "the first pool of that kind; with `pool`, a check"),
+    ClassParameter(
+        names.CSI_FSTYPE, _D, "what the pool's kind has",
+        "file system; the capability may name it too. `fstype` is the old key, also accepted",
+    ),
+    ClassParameter(
+        ERASE, _P, "`none`, `discard`, `zero`, `shred`",
+        "how the content is erased when the volume is deleted, where the pool can: [image]"
+        "(../pools/image.md#erasing-deleted-volumes), [lvm](../pools/lvm.md). btrfs and quota pools accept only `none`",
+        erase_of,
+    ),
+    ClassParameter(
+        IOPS, _P, "a number", "limit of a pod's reads of the volume, and of its writes, per second", io_limits_of
+    ),
+    ClassParameter(
+        BANDWIDTH, _P, "a quantity, as `50Mi`",
+        "limit of the bytes that it reads, and of those that it writes, per second", io_limits_of,
+    ),
+    ClassParameter(
+        COMPRESSION, _P, "`none`, `lzo`, `zlib`, `zstd`",
+        "how btrfs compresses what is written to the volume from now on", compression_of,
+    ),
+    ClassParameter(
+        RESERVE, _P, "a quantity", "bytes of the pool that volumes of the class leave to other classes", reserve_of
+    ),
+    ClassParameter(
+        MKFS_OPTIONS, _P, "options of the file system's mkfs, from a list",
+        "how the file system is made; the error lists the allowed options",
+    ),
+    ClassParameter(
+        SOURCE, _P,
+        "`dir:///data/models`, `folder:NAME`, `image:NAME`, `https://HOST/PATH#sha256=...`,"
+        " `s3://BUCKET/KEY#endpoint=...`",
+        "what a new volume is filled with before CreateVolume is answered: [Begin with content](../tasks/populate.md)."
+        " A `dir://` must be below a folder that the driver allows (`sources`), with no symlink in its path. Not for"
+        " inline volumes",
+        source_of,
+    ),
+    ClassParameter("thin", _P, "`true`, `false`", "a logical volume of the pool's thin pool: [lvm](../pools/lvm.md)"),
+    ClassParameter("type", _P, "`linear`, `striped`, `raid1`", "how a logical volume is laid out"),
+    ClassParameter("stripes", _P, "`2` to `32`", "disks of a striped one"),
+    ClassParameter("mirrors", _P, "`1` to `32`", "copies of a raid1, in addition to the first"),
+    ClassParameter("cowSize", _P, "a quantity, from `1Mi` on", "space of a snapshot of a thick one, for changes"),
+    ClassParameter(
+        "allowUnenforced", _P, "`true`, `false`",
+        "accept ext4, which does not enforce the size for privileged pods: [quota](../pools/quota.md)",
+    ),
+    ClassParameter("nsmode", _P, "`fsdax`, `sector`, `devdax`", "mode of the namespace in a pmem pool"),
+    ClassParameter(
+        "cleaner", _P, "`quick`, `discard`, `zero`, `shred`",
+        "how a disk is cleaned before the next owner gets it, in [static](../pools/static.md) pools",
+    ),
+    ClassParameter(
+        names.ROLLBACK, _A, "`true`",
+        "also a claim that no pod owns may be deleted for [another of its pod](../concepts/claim-groups.md)",
+    ),
+    ClassParameter(
+        names.ON_NODE_GONE, _A, "`keep`, `release-after:TIME`",
+        "what becomes of volumes, or snapshots, of a [lost node](../tasks/release-volumes.md)",
+    ),
+    ClassParameter(
+        names.AUTOGROW_AT, _A, "`1%` to `90%`", "free part below which a volume [grows](../tasks/grow-volume.md)"
+    ),
+    ClassParameter(names.AUTOGROW_BY, _A, "`1%` to `100%`, or a quantity", "by how much"),
+    ClassParameter(names.AUTOGROW_MAX, _A, "a quantity", "up to which size"),
+    ClassParameter(
+        names.UNDELETE, _A, "a time, as `24h`",
+        "how long a deleted volume can be [restored](../tasks/undelete.md), unless its capacity is needed",
+    ),
+    ClassParameter(
+        names.RECLAIM_FINISHED, _A, "`true`, `false`",
+        "delete the data of an ephemeral volume as soon as its [pod has finished](../tasks/reclaim-finished.md)",
+    ),
+)  # fmt: skip
 
 
-def _one_of(*words: str) -> _Check:
-    return frozenset(words).__contains__
-
-
-def _is_number(least: int, most: int) -> _Check:
-    return lambda text: text.isascii() and text.isdigit() and len(text) < 16 and least <= int(text) <= most
-
-
-def _power(least: int, most: int) -> _Check:
-    return lambda text: _is_number(least, most)(_plain(text)) and int(_plain(text)).bit_count() == 1
-
-
-def _plain(text: str) -> str:
-    """A number of bytes with the suffix k written out."""
-    return str(int(text[:-1]) * _K) if re.fullmatch(r"[0-9]{1,6}[kK]", text) else text
-
-
-_FLAG = _one_of("0", "1")
-
-
-@dataclass(frozen=True)
-class _Option:
-    """An option with one value, or with a list of `keys` (with values) or `words`. hint: its syntax."""
-
-    hint: str
-    value: _Check | None = None
-    keys: Mapping[str, _Check] = field(default_factory=dict)
-    words: frozenset[str] = frozenset()
-
-    def fault(self, text: str) -> str:
-        """The part of a value that is not allowed, "" for none."""
-        if self.value is not None:
-            return "" if self.value(text) else text or _NOTHING
-        for part in text.split(","):
-            key, equals, value = part.partition("=")
-            if part not in self.words and not (equals and key in self.keys and self.keys[key](value)):
-                return part or _NOTHING
-        return ""
-
-
-def _both(*features: str) -> frozenset[str]:
-    return frozenset(features) | {f"^{feature}" for feature in features}
-
-
-_EXT4_FEATURES = frozenset({"^has_journal", "large_dir", "ea_inode", "inline_data", "verity", "encrypt", "casefold"})
-_EXTENDED = dict.fromkeys(("lazy_itable_init", "lazy_journal_init"), _FLAG)
-_EXTENDED |= dict.fromkeys(("stride", "stripe_width"), _is_number(1, 2**20))
-_XFS_META = dict.fromkeys(("reflink", "bigtime", "inobtcount", "finobt"), _FLAG) | {"crc": _one_of("1")}
-_XFS_INODE = {"size": _power(512, 2 * _K), "maxpct": _is_number(0, 100), "sparse": _FLAG}
-_BTRFS_FEATURES = _both("no-holes", "free-space-tree", "block-group-tree", "extref", "skinny-metadata")
-_TABLES: Mapping[str, Mapping[str, _Option]] = {
-    "ext4": {
-        "-i": _Option("bytes for each inode, 4096 to 67108864", _is_number(4 * _K, 64 * _K * _K)),
-        "-I": _Option("bytes of an inode: 256, 512 or 1024", _one_of("256", "512", "1024")),
-        "-N": _Option("a number of inodes, from 64 on", _is_number(64, 2**32 - 1)),
-        "-O": _Option(", ".join(sorted(_EXT4_FEATURES)), words=_EXT4_FEATURES),
-        "-E": _Option("lazy_itable_init, lazy_journal_init (0 or 1), stride, stripe_width (blocks)", keys=_EXTENDED),
-    },
-    "xfs": {
-        "-m": _Option("reflink, bigtime, inobtcount, finobt (0 or 1), crc=1", keys=_XFS_META),
-        "-i": _Option("size (512 to 2048), maxpct, sparse (0 or 1)", keys=_XFS_INODE),
-        "-n": _Option("size=4096 to size=65536", keys={"size": _power(4 * _K, 64 * _K)}),
-    },
-    "btrfs": {
-        "-n": _Option("4096 to 65536 bytes (4k to 64k)", _power(4 * _K, 64 * _K)),
-        "-O": _Option(", ".join(sorted(_BTRFS_FEATURES)), words=_BTRFS_FEATURES),
-        "--checksum": _Option("crc32c, xxhash, sha256 or blake2", _one_of("crc32c", "xxhash", "sha256", "blake2")),
-    },
-}
-_LONG = {"btrfs": {"--nodesize": "-n", "--features": "-O", "--csum": "--checksum"}}
-
-
-@cache
-def read_mkfs_options(fstype: str, text: str) -> MkfsOptions:
-    """Parse the mkfs options of a text for a file system. Raises: InvalidError, naming what is not allowed."""
-    if not text:
-        return NO_MKFS_OPTIONS
-    table = _TABLES[fstype]
-    if len(text) > _LONGEST or not text.isprintable():
-        raise InvalidError(f"parameter mkfsOptions: want at most {_LONGEST} printable characters")
-    words: dict[str, str] = {}
-    for name, value in _pairs(fstype, text):
-        if fault := table[name].fault(value):
-            raise InvalidError(f"parameter mkfsOptions: {name} {fault[:40]}: {name} takes {table[name].hint}")
-        if name in words:
-            raise InvalidError(f"parameter mkfsOptions: {name} is there twice")
-        words[name] = value
-    if "-i" in words and "-N" in words:
-        raise InvalidError("parameter mkfsOptions: -i and -N say the same thing, want one of them")
-    numbers = [int(words.get(name, "0")) if fstype == "ext4" else 0 for name in ("-i", "-I", "-N")]
-    return MkfsOptions(tuple(words.items()), *numbers)
-
-
-def _pairs(fstype: str, text: str) -> list[tuple[str, str]]:
-    """Options and their values: `-i 4096`, `-i4096`, `--nodesize 4k` and `--nodesize=4k`."""
-    try:
-        rest = shlex.split(text)
-    except ValueError as reason:
-        raise InvalidError(f"parameter mkfsOptions: {reason}: {text[:60]!r}") from None
-    pairs = []
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("-"):
-            raise InvalidError(
-                f"parameter mkfsOptions: {word[:40]!r} is no option: the device and its size are the pool's"
-            )
-        name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
-        name = _LONG.get(fstype, {}).get(name, name)
-        if name not in (table := _TABLES[fstype]):
-            raise InvalidError(
-                f"parameter mkfsOptions: {name[:40]!r} is not for {fstype} here, want {', '.join(table)}"
-            )
-        if not equals:
-            if not rest:
-                raise InvalidError(f"parameter mkfsOptions: {name} lacks its value")
-            value = rest.pop(0)
-        pairs.append((name, value))
-    return pairs
+def keys_of(reader: Reader) -> frozenset[str]:
+    """The keys of all parameters that somebody reads."""
+    return frozenset(row.key for row in TABLE if row.reader is reader)

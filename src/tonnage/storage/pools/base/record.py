@@ -25,7 +25,8 @@ from tonnage.storage.pools.base.contract import (
     VolumeState,
     check_name,
 )
-from tonnage.storage.pools.base.parameters import MKFS_OPTIONS, SOURCE, erase_of, read_mkfs_options, reserve_of
+from tonnage.storage.pools.base.mkfs_options import read_mkfs_options
+from tonnage.storage.pools.base.parameters import MKFS_OPTIONS, SOURCE, erase_of, reserve_of
 
 UNDELETE = "tonnage.dev/undelete"
 """Key of a volume's owner record: seconds for which it stays as trash after its deletion."""
@@ -242,6 +243,10 @@ class Records:
     def put_back(self, record: VolumeRecord) -> None:
         """Count a volume again whose deletion did not become durable: it may reappear."""
         self.volumes[record.name] = record
+        self.recount(record)
+
+    def recount(self, record: VolumeRecord) -> None:
+        """Count the bytes of a volume, though others may have them."""
         with self.lock:
             self.used += record.size
 

@@ -30,11 +30,12 @@ from tonnage.base.errors import HostError, UnavailableError, UnsupportedError, h
 from tonnage.host import btrfs, tree
 from tonnage.host.descriptor import opened
 from tonnage.storage.pools.base.contract import NO_KEEP, Features, PoolLimits, Stillness
-from tonnage.storage.pools.base.parameters import COMPRESSION, ERASE, RESERVE, SOURCE, check_shared, compression_of
+from tonnage.storage.pools.base.parameters import COMPRESSION, ERASE, FILLED, check_shared, compression_of
 from tonnage.storage.pools.base.record import VolumeRecord
 from tonnage.storage.pools.base.reservation import Disks
 from tonnage.storage.pools.btrfs import together
 from tonnage.storage.pools.btrfs.image_file import BtrfsImage
+from tonnage.storage.pools.btrfs.kind import is_btrfs
 from tonnage.storage.pools.directory.backend import DirectoryBackend, PoolFolder
 from tonnage.storage.pools.directory.bind_mounts import LEAST, REJECTED, BindMounts, check_no_erasure, limit_for, seed
 from tonnage.storage.pools.directory.content import VolumeContent
@@ -47,7 +48,7 @@ FEATURES = Features(
     "btrfs",
     fstypes=("btrfs",),
     blocks=False,
-    parameters=frozenset({ERASE, RESERVE, SOURCE, COMPRESSION}),
+    parameters=FILLED | {COMPRESSION},
     modifiable=frozenset({ERASE, COMPRESSION}),
     snapshots=True,
     clones=True,
@@ -95,16 +96,11 @@ class Subvolumes(VolumeContent):
 
     def prepare(self) -> None:
         """Find or make the btrfs."""
-        if not self._is_btrfs():
+        if not is_btrfs(self._folder.path):
             self._image = BtrfsImage(self._folder.path, self._folder.bounds, self._folder.disks)
             self._image.open()
             self._folder.settle_in(self._image.root)
             self._folder.bounds = dataclasses.replace(self._folder.bounds, keep=NO_KEEP)  # of the disk outside
-
-    def _is_btrfs(self) -> bool:
-        existing = next(path for path in (self._folder.path, *self._folder.path.parents) if path.exists())
-        with opened(existing, os.O_RDONLY | os.O_DIRECTORY) as at:
-            return btrfs.fsid(at) is not None
 
     def found(self, records: dict[str, VolumeRecord]) -> None:
         """Switch quotas on."""

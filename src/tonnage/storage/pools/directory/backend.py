@@ -511,12 +511,10 @@ class DirectoryBackend(Backend):
         bounds, (length, allocated) = self.folder.bounds, self.contents.claim(record)
         path = self.folder.content(record.name)
         self.folder.account.restore(path, length, ratio=bounds.ratio, keep=bounds.keep, allocated=allocated)
-        with self.records.lock:
-            self.records.used += record.size
+        self.records.recount(record)
 
     def recount(self, record: VolumeRecord) -> None:
-        with self.records.lock:
-            self.records.used += record.size
+        self.records.recount(record)
         length, allocated = self.contents.claim(record)
         self.folder.account.remember(self.folder.content(record.name), length, allocated=allocated)
 

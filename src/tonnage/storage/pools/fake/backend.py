@@ -38,7 +38,7 @@ from tonnage.storage.pools.base.contract import (
     Stats,
     VolumeRequest,
 )
-from tonnage.storage.pools.base.parameters import ERASE, RESERVE, check_shared, erase_of
+from tonnage.storage.pools.base.parameters import COUNTED, ERASE, check_shared, erase_of
 from tonnage.storage.pools.base.record import Records, VolumeRecord, new_record
 from tonnage.storage.pools.core.backend import Backend, Mounts, RequestedVolume
 from tonnage.storage.pools.core.pool import Pool
@@ -48,7 +48,7 @@ from tonnage.storage.pools.fs import mounts
 FEATURES = Features(
     "fake",
     fstypes=("ext4", "xfs", "btrfs"),
-    parameters=frozenset({ERASE, RESERVE}),
+    parameters=COUNTED,
     modifiable=frozenset({ERASE}),
     snapshots=True,
     clones=True,

@@ -33,7 +33,7 @@ from tonnage.host import device, extents, loop
 from tonnage.host.descriptor import closing, opened
 from tonnage.host.device import filesystem_length
 from tonnage.storage.pools.base.contract import Features, PoolLimits, Stillness
-from tonnage.storage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_shared, erase_of
+from tonnage.storage.pools.base.parameters import ERASE, FORMATTED, LIMITS, check_shared, erase_of
 from tonnage.storage.pools.base.record import VolumeRecord
 from tonnage.storage.pools.base.reservation import Disks
 from tonnage.storage.pools.core.wipe import OVERWRITES, check_overwrites
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 FEATURES = Features(
     "image",
     fstypes=tuple(FORMATS),
-    parameters=frozenset({ERASE, RESERVE, MKFS_OPTIONS, SOURCE}) | LIMITS,
+    parameters=FORMATTED | LIMITS,
     modifiable=LIMITS | {ERASE},
     snapshots=True,
     clones=True,

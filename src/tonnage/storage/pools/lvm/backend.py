@@ -32,7 +32,7 @@ from tonnage.storage.pools.base.contract import (
     VolumeRequest,
     looks_like_volume,
 )
-from tonnage.storage.pools.base.parameters import ERASE, LIMITS, MKFS_OPTIONS, RESERVE, SOURCE, check_rejected
+from tonnage.storage.pools.base.parameters import ERASE, FORMATTED, LIMITS, check_rejected
 from tonnage.storage.pools.base.record import FORMAT, VolumeRecord, new_record, upgraded
 from tonnage.storage.pools.base.reservation import LARGEST
 from tonnage.storage.pools.core.backend import Backend, RequestedVolume
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 FEATURES = Features(
     "lvm",
     fstypes=tuple(FORMATS),
-    parameters=lvm_layout.PARAMETERS | {RESERVE, MKFS_OPTIONS, SOURCE} | LIMITS,
+    parameters=FORMATTED | LIMITS | lvm_layout.PARAMETERS,
     modifiable=LIMITS | {ERASE},
     snapshots=True,
     clones=True,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from tonnage.base.errors import InvalidError, UnsupportedError
 from tonnage.host.lvm import PhysicalVolume
 from tonnage.kubernetes.api.quantity import to_bytes
-from tonnage.storage.pools.base.parameters import ERASE, erase_of
+from tonnage.storage.pools.base.parameters import erase_of
 
 TYPES = ("linear", "striped", "raid1")
 COW_SIZE = "cowSize"
-PARAMETERS = frozenset({"thin", "type", "stripes", "mirrors", COW_SIZE, ERASE})
+PARAMETERS = frozenset({"thin", "type", "stripes", "mirrors", COW_SIZE})
 MI = 1024**2
 _MOST = 32  # stripes or mirrors
 _CHUNK = 4096  # bytes that a thick snapshot copies at a time, the default of lvcreate

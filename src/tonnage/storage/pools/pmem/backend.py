@@ -24,16 +24,7 @@ from tonnage.base.errors import ExhaustedError, HostError, OutOfRangeError, Tonn
 from tonnage.host import ndctl
 from tonnage.host.ndctl import SECTOR, PmemNamespace, Region
 from tonnage.storage.pools.base.contract import Capacity, Erasure, Features, VolumeRequest, looks_like_volume
-from tonnage.storage.pools.base.parameters import (
-    BANDWIDTH,
-    ERASE,
-    IOPS,
-    MKFS_OPTIONS,
-    RESERVE,
-    SOURCE,
-    check_shared,
-    erase_of,
-)
+from tonnage.storage.pools.base.parameters import BANDWIDTH, ERASE, FORMATTED, IOPS, check_shared, erase_of
 from tonnage.storage.pools.base.record import FORMAT, Records, VolumeRecord, new_record, upgraded
 from tonnage.storage.pools.core.backend import Backend, RequestedVolume
 from tonnage.storage.pools.core.device_mounts import DeviceMounts
@@ -49,7 +40,7 @@ MAPPED: Mapping[str, str] = {IOPS: _UNHELD, BANDWIDTH: _UNHELD}
 FEATURES = Features(
     "pmem",
     fstypes=("ext4", "xfs"),
-    parameters=frozenset({overhead.NSMODE, ERASE, RESERVE, MKFS_OPTIONS, SOURCE}),
+    parameters=FORMATTED | {overhead.NSMODE},
     modifiable=frozenset({ERASE}),
     rejected=MAPPED,
 )
@@ -315,8 +306,7 @@ class PmemBackend(Backend):
         self.records.reserve(record.name, -record.size)
 
     def recount(self, record: VolumeRecord) -> None:
-        with self.records.lock:
-            self.records.used += record.size
+        self.records.recount(record)
 
     def fault(self, record: VolumeRecord) -> str:
         try:

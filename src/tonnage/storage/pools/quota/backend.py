@@ -11,8 +11,8 @@ import logging
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from msgspec import structs
@@ -22,7 +22,7 @@ from tonnage.base.errors import HostError, InvalidError, UnavailableError, Unsup
 from tonnage.host import mount, quota, tree
 from tonnage.host.descriptor import opened
 from tonnage.storage.pools.base.contract import Features, PoolLimits
-from tonnage.storage.pools.base.parameters import ERASE, RESERVE, SOURCE, check_shared
+from tonnage.storage.pools.base.parameters import FILLED, check_shared
 from tonnage.storage.pools.base.record import VolumeRecord
 from tonnage.storage.pools.base.reservation import Disks
 from tonnage.storage.pools.directory.backend import DirectoryBackend, PoolFolder
@@ -76,11 +76,8 @@ class QuotaDirectories(VolumeContent):
                 ' pod) to a quota: say allowUnenforced: "true" in the class, or use xfs'
             )
 
-    @contextmanager
-    def _opened(self, entry: str) -> Iterator[int]:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        with opened(entry, flags, dir_fd=self._folder.directory.at) as fd:
-            yield fd
+    def _opened(self, entry: str) -> AbstractContextManager[int]:
+        return opened(entry, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=self._folder.directory.at)
 
     def prepare(self) -> None:
         """Raises: UnavailableError unless the file system there holds projects to their limits."""
@@ -201,7 +198,7 @@ FEATURES = Features(
     "quota",
     fstypes=FSTYPES,
     blocks=False,
-    parameters=frozenset({"allowUnenforced", ERASE, RESERVE, SOURCE}),
+    parameters=FILLED | {"allowUnenforced"},
     expansion=True,
     rejected=REJECTED,
     least=LEAST,

@@ -8,6 +8,7 @@ from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.matching import is_default
 from tonnage.kubernetes.api.storage import StorageClass
 from tonnage.node.capacity.poller import fault_of
+from tonnage.storage.pools.base.parameters import POOL
 from tonnage.tools.ops.cluster_snapshot import View
 from tonnage.tools.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.tools.ops.doctor.installation import APPLY, leader
@@ -62,7 +63,7 @@ def _class(view: View, storage_class: StorageClass) -> Iterator[Finding]:
 
 def _unknown_pool(view: View, storage_class: StorageClass) -> str:
     """Why no pool of any node is meant, "" when one is, or where their files are not seen from here."""
-    wanted = storage_class.parameters.get("pool", "")
+    wanted = storage_class.parameters.get(POOL, "")
     files = [file for file in view.files.values() if not isinstance(file, str)]
     if not wanted or not files or len(files) < len(view.files):
         return ""
