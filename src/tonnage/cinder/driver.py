@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import yaml
-from google.protobuf.wrappers_pb2 import BoolValue
 
-from tonnage import __version__
 from tonnage.base.errors import InvalidError
 from tonnage.base.option import Option
 from tonnage.cinder import library
@@ -22,8 +20,9 @@ from tonnage.cinder.node import CinderNode
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import lock_key
 from tonnage.csi.driver.paths import Places
+from tonnage.csi.driver.services.identity import Identity, PluginService
 from tonnage.csi.server.server import CsiServer
-from tonnage.csi.server.service import Service
+from tonnage.csi.server.service import offered
 from tonnage.csi.server.sockets import ENDPOINT
 
 NAME = "cinder.tonnage.dev"
@@ -128,29 +127,6 @@ def _value(given: object, where: str) -> object:
         raise InvalidError(f"{where}: {given['file']}: {getattr(failure, 'strerror', None) or 'not text'}") from None
 
 
-class _Identity:
-    def __init__(self, name: str, *, controls: bool) -> None:
-        self._name, self._controls = name, controls
-
-    async def GetPluginInfo(self, _request: csi_pb2.GetPluginInfoRequest) -> csi_pb2.GetPluginInfoResponse:
-        return csi_pb2.GetPluginInfoResponse(name=self._name, vendor_version=__version__)
-
-    async def GetPluginCapabilities(
-        self, _request: csi_pb2.GetPluginCapabilitiesRequest
-    ) -> csi_pb2.GetPluginCapabilitiesResponse:
-        kinds = csi_pb2.PluginCapability
-        if not self._controls:
-            return csi_pb2.GetPluginCapabilitiesResponse()
-        offered = [
-            kinds(service=kinds.Service(type=kinds.Service.CONTROLLER_SERVICE)),
-            kinds(volume_expansion=kinds.VolumeExpansion(type=kinds.VolumeExpansion.ONLINE)),
-        ]
-        return csi_pb2.GetPluginCapabilitiesResponse(capabilities=offered)
-
-    async def Probe(self, _request: csi_pb2.ProbeRequest) -> csi_pb2.ProbeResponse:
-        return csi_pb2.ProbeResponse(ready=BoolValue(value=True))
-
-
 class CinderDriver:
     """The driver at its socket. start() and stop() are idempotent; a killed one continues when it is started again."""
 
@@ -161,15 +137,20 @@ class CinderDriver:
         self._node = Child("node", command, {"state": str(config.state / "node")}, limit=config.time_limit)
         places = Places((config.kubelet_root,))
         node = CinderNode(self._node, config.state / "connections", config.node_keys, places)
-        offered: dict[str, object] = {"Identity": _Identity(config.driver_name, controls=bool(backends)), "Node": node}
+        controls = bool(backends)
+        identity = Identity(
+            config.driver_name,
+            services=lambda: [PluginService.CONTROLLER_SERVICE] if controls else [],
+            expands=lambda: controls,
+        )
+        ours: dict[str, object] = {"Identity": identity, "Node": node}
         self.children = [self._node]
         if backends:
             setup = {"state": str(config.state / "controller"), "backends": backends}
             storage = Child("storage", command, setup, limit=config.time_limit)
             self.children.append(storage)
-            offered["Controller"] = CinderController(storage, [one["name"] for one in backends])
-        described = csi_pb2.DESCRIPTOR.services_by_name
-        services = [Service(desc, offered.get(name), key=lock_key) for name, desc in described.items()]
+            ours["Controller"] = CinderController(storage, [one["name"] for one in backends])
+        services = offered(csi_pb2.DESCRIPTOR, ours, key=lock_key)
         self.server = CsiServer(config.endpoint, services, driver=config.driver_name)
 
     async def start(self) -> None:

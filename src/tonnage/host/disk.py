@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
 import time
@@ -15,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from tonnage.base.errors import HostError, InvalidError, host_errors
-from tonnage.host import mount
+from tonnage.host import files, mount
 from tonnage.host.descriptor import opened
 from tonnage.host.run import run
 
@@ -115,13 +114,11 @@ def _locked(node: Path) -> Iterator[None]:
     """
     with opened(node) as fd:
         for left in reversed(range(_TRIES)):
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if files.try_lock(fd):
                 break
-            except BlockingIOError:
-                if not left:
-                    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY)) from None
-                time.sleep(_PAUSE)
+            if not left:
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+            time.sleep(_PAUSE)
         yield
 
 

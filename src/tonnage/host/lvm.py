@@ -26,6 +26,7 @@ from tonnage.base.errors import (
     UnavailableError,
     host_errors,
 )
+from tonnage.host import files
 from tonnage.host.run import CommandError, run
 
 AT_ONCE = 4
@@ -360,7 +361,7 @@ def alone(group: str) -> Iterator[None]:
     with host_errors(f"cannot take LVM's lock {path}"):
         fd = os.open(path, flags := os.O_CREAT | os.O_APPEND | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_EX)
-        while not _is_there(path, fd):
+        while not files.is_at(path, fd):
             os.close(fd)
             fd = os.open(path, flags, 0o600)
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -370,12 +371,6 @@ def alone(group: str) -> Iterator[None]:
         with suppress(OSError):
             os.unlink(path)
         os.close(fd)
-
-
-def _is_there(path: str, fd: int) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.stat(path), os.fstat(fd))
-    return False
 
 
 def mapper_name(group: str, name: str) -> str:

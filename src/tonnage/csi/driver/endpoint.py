@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from tonnage.csi._proto import csi_pb2
+from tonnage.csi._proto import csi_pb2, inventory_pb2
 from tonnage.csi.driver.driver import Driver, lock_key
 from tonnage.csi.driver.registration import RegisteredServer
 from tonnage.csi.driver.services import inventory, reclaim, trash
 from tonnage.csi.driver.services.controller import ControllerService
 from tonnage.csi.driver.services.groups import GroupControllerService
-from tonnage.csi.driver.services.identity import Identity
+from tonnage.csi.driver.services.identity import identity_of
 from tonnage.csi.driver.services.node import NodeService
 from tonnage.csi.server.dispatch import Calls
 from tonnage.csi.server.server import CsiServer
-from tonnage.csi.server.service import Service
+from tonnage.csi.server.service import Service, offered
 
 
 def services(driver: Driver) -> list[Service]:
     """The CSI services of a driver, and our own. SnapshotMetadata is not offered (UNIMPLEMENTED)."""
-    described = csi_pb2.DESCRIPTOR.services_by_name
-    offered = {
-        "Identity": Identity(driver),
+    more: dict[str, Any] = {
+        "key": lock_key,
+        "before": driver.openings.retry_open if driver.openings is not None else None,
+    }
+    standard = {
+        "Identity": identity_of(driver),
         "Controller": ControllerService(driver),
         "GroupController": GroupControllerService(driver),
         "Node": NodeService(driver),
     }
-    before = driver.openings.retry_open if driver.openings is not None else None
-    found = [Service(desc, offered.get(name), key=lock_key, before=before) for name, desc in described.items()]
-    ours = [part.service(driver, key=lock_key, before=before) for part in (reclaim, trash)]
-    return [*found, inventory.service(driver.pools), *ours]
+    ours = inventory_pb2.DESCRIPTOR.services_by_name
+    return [
+        *offered(csi_pb2.DESCRIPTOR, standard, **more),
+        inventory.service(driver.pools),
+        Service(ours["Reclaim"], reclaim.Reclaim(driver), check=reclaim.check, **more),
+        Service(ours["Trash"], trash.Trash(driver), **more),
+    ]
 
 
 class DriverEndpoint:

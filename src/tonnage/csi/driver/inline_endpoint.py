@@ -8,18 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from google.protobuf.message import Message
-from google.protobuf.wrappers_pb2 import BoolValue
 
-from tonnage import __version__
 from tonnage.base.errors import InvalidError
 from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.paths import Places, check_parent, reject_links
 from tonnage.csi.driver.registration import RegisteredServer
+from tonnage.csi.driver.services.identity import Identity
 from tonnage.csi.driver.services.node import usage_of
 from tonnage.csi.inline.driver import InlineDriver, pod_of
 from tonnage.csi.inline.volume import InlineRequest
 from tonnage.csi.server.server import CsiServer
-from tonnage.csi.server.service import Service
+from tonnage.csi.server.service import offered
 from tonnage.kubernetes.api import names
 from tonnage.storage.pools.base.contract import Stats
 
@@ -30,27 +29,6 @@ _READERS = (
     csi_pb2.VolumeCapability.AccessMode.MULTI_NODE_READER_ONLY,
     csi_pb2.VolumeCapability.AccessMode.SINGLE_NODE_READER_ONLY,
 )
-
-
-class InlineIdentity:
-    """The Identity service."""
-
-    def __init__(self, driver: InlineDriver) -> None:
-        self._driver = driver
-
-    async def GetPluginInfo(self, _request: csi_pb2.GetPluginInfoRequest) -> csi_pb2.GetPluginInfoResponse:
-        """Name and version."""
-        return csi_pb2.GetPluginInfoResponse(name=self._driver.name, vendor_version=__version__)
-
-    async def GetPluginCapabilities(
-        self, _request: csi_pb2.GetPluginCapabilitiesRequest
-    ) -> csi_pb2.GetPluginCapabilitiesResponse:
-        """None: there is no controller service."""
-        return csi_pb2.GetPluginCapabilitiesResponse()
-
-    async def Probe(self, _request: csi_pb2.ProbeRequest) -> csi_pb2.ProbeResponse:
-        """Ready: the socket exists only once the driver has started."""
-        return csi_pb2.ProbeResponse(ready=BoolValue(value=True))
 
 
 class InlineNodeService:
@@ -134,9 +112,8 @@ class InlineEndpoint:
         self, driver: InlineDriver, socket: Path, *, node_id: str, roots: tuple[Path, ...], registry: Path | None
     ) -> None:
         self.driver, self.socket = driver, socket
-        offered = {"Identity": InlineIdentity(driver), "Node": InlineNodeService(driver, node_id, roots)}
-        described = csi_pb2.DESCRIPTOR.services_by_name
-        services = [Service(desc, offered.get(name), key=_key) for name, desc in described.items()]
+        ours = {"Identity": Identity(driver.name), "Node": InlineNodeService(driver, node_id, roots)}
+        services = offered(csi_pb2.DESCRIPTOR, ours, key=_key)
         self._served = RegisteredServer(driver.name, CsiServer(socket, services, driver=driver.name), registry)
 
     async def start(self) -> None:

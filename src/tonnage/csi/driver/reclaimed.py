@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from tonnage.base.errors import PreconditionError, host_errors
+from tonnage.host import files
 
 FOLDER = "reclaimed"
 """Folder of the driver's state that holds the files, one folder for each pool."""
@@ -54,17 +55,9 @@ class Reclaimed:
                     text.flush()
                 os.fsync(text.fileno())
             for folder in (file.parent, file.parent.parent, self._state):
-                _sync(folder)
+                files.sync(folder)
 
     def remove(self, pool: str, name: str) -> None:
         """Forget a volume, which is deleted. Idempotent."""
         with host_errors(f"cannot forget volume {name}"):
             self._file(pool, name).unlink(missing_ok=True)
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -22,7 +22,7 @@ import msgspec
 from tonnage.base.errors import ExhaustedError, HostError, host_errors
 from tonnage.csi.inline.base import Files, Filled, InlinePod, Tree, WritableLayer
 from tonnage.csi.inline.volume import InlinePhase, InlineRequest
-from tonnage.host import atomic_writer, mount
+from tonnage.host import atomic_writer, files, mount
 from tonnage.host.atomic_writer import Content
 
 log = logging.getLogger(__name__)
@@ -136,9 +136,7 @@ class MemoryStore:
         folder = self.volume(record.key)
         with _full(self), host_errors(f"inline volume {record.handle}: cannot write its record"):
             folder.mkdir(mode=0o700, exist_ok=True)
-            fresh = folder / "record.new"
-            fresh.write_bytes(msgspec.json.encode(record))
-            os.rename(fresh, folder / "record")
+            files.replace(folder / "record", msgspec.json.encode(record))
             (folder / "source").mkdir(mode=0o700, exist_ok=True)
 
     def write(self, key: str, files: Mapping[str, Content], group: int | None) -> None:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -18,7 +17,6 @@ from tonnage.base.errors import InvalidError, UnsupportedError, host_errors
 from tonnage.csi.inline.base import InlinePod, Tree, WritableLayer
 from tonnage.csi.inline.memory import folder_name
 from tonnage.host import mount, nofollow
-from tonnage.host.descriptor import closing
 from tonnage.storage.images.shared_overlay import SharedOverlays
 
 
@@ -132,11 +130,13 @@ def _remove_folders(folder: Path) -> None:
 
 
 def _merge_writable(folder: Path, tree: Tree) -> None:
-    with ExitStack() as opened, host_errors(f"cannot open the layers of {folder.name}"):
+    with ExitStack() as stack, host_errors(f"cannot open the layers of {folder.name}"):
         flags = os.O_PATH | os.O_DIRECTORY
-        lowers = [opened.enter_context(_opened(layer, flags)) for layer in tree.layers]
+        lowers = [stack.enter_context(nofollow.opened(layer, flags)) for layer in tree.layers]
         _prepare(folder / "layer", lowers[0])
-        upper, work = (opened.enter_context(_opened(folder / "layer" / part, flags)) for part in ("upper", "work"))
+        upper, work = (
+            stack.enter_context(nofollow.opened(folder / "layer" / part, flags)) for part in ("upper", "work")
+        )
         mount.overlay(folder / "merged", lowers, upper=upper, work=work, options=("nodev", "nosuid"))
 
 
@@ -150,12 +150,6 @@ def _prepare(layer: Path, top: int) -> None:
     os.chown(upper, found.st_uid, found.st_gid)
     os.chmod(upper, stat.S_IMODE(found.st_mode))
     work.mkdir(mode=0o700)
-
-
-@contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
-    with closing(nofollow.open_path(path, flags)) as fd:
-        yield fd
 
 
 def _check_inside(shown: Path, tree: Tree) -> None:

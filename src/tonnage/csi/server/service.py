@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.descriptor import FileDescriptor, MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
@@ -33,6 +33,12 @@ class Service:
     key: Callable[[str, Message], str | None] = lambda _method, _request: None
     check: Callable[[Message], None] = check_request
     before: Callable[[], Awaitable[None]] | None = None
+
+
+def offered(file: FileDescriptor, implementations: Mapping[str, object], **more: Any) -> list[Service]:
+    """The services of a .proto file by name; those without an implementation are not offered. more: as of Service."""
+    described = file.services_by_name
+    return [Service(found, implementations.get(name), **more) for name, found in described.items()]
 
 
 class Method:

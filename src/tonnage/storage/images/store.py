@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tonnage.base.errors import HostError, InvalidError, NotFoundError, TonnageError, host_errors, ignore_errno
-from tonnage.host import libc, tree
+from tonnage.base.errors import HostError, InvalidError, NotFoundError, TonnageError, host_errors
+from tonnage.host import files, libc, tree
 from tonnage.host.descriptor import closing, opened
 from tonnage.storage.images import manifest, reference
 from tonnage.storage.images.manifest import RunConfig
@@ -186,7 +186,7 @@ class ImageStore:
         """Remove pulls that ended long ago without success; a younger one may be continued."""
         for path in _entries(self._pulls):
             with suppress(FileNotFoundError), opened(path, _FOLDER) as fd:
-                if time.time() - os.fstat(fd).st_mtime > _PULL_SECONDS and _try_lock(fd):
+                if time.time() - os.fstat(fd).st_mtime > _PULL_SECONDS and files.try_lock(fd):
                     _remove(path)
 
     @contextmanager
@@ -202,9 +202,9 @@ class ImageStore:
             while True:
                 path.mkdir(mode=0o700, exist_ok=True)
                 fd = stack.enter_context(opened(path, _FOLDER))
-                if not _try_lock(fd):
+                if not files.try_lock(fd):
                     wait()
-                elif _is_at(path, fd):
+                elif files.is_at(path, fd):
                     break
             yield path
             self.release(str(path))
@@ -238,7 +238,7 @@ class ImageStore:
                 if now - self._last_use(record) < _YOUNGEST or not is_wanted():
                     break
                 os.unlink(self._images / _file_of(record.name))
-                _sync(self._images)
+                files.sync(self._images)
                 self._collect()
                 evicted.append(record)
         return evicted
@@ -352,7 +352,7 @@ class ImageStore:
             with opened(new, _FOLDER) as fd:
                 libc.syncfs(fd)
             os.rename(new, self._layers / chain)
-            _sync(self._layers)
+            files.sync(self._layers)
         except (TonnageError, OSError) as failure:
             _remove(new)
             if isinstance(failure, OSError):
@@ -364,7 +364,7 @@ class ImageStore:
         with self._changing():
             record = self._found(name)
             os.unlink(self._images / _file_of(record.name))
-            _sync(self._images)
+            files.sync(self._images)
             self._collect()
         return record
 
@@ -454,10 +454,8 @@ class ImageStore:
             return True
 
     def _protect(self, folder: str, layers: Sequence[str]) -> None:
-        path = self._uses / _file_of(folder)
-        new = path.with_suffix(".new")
-        new.write_bytes(msgspec.json.encode(_Use(folder, list(layers))))
-        os.rename(new, path)  # not synced: a power cut ends the use
+        use = _Use(folder, list(layers))
+        files.replace(self._uses / _file_of(folder), msgspec.json.encode(use))  # not synced: a power cut ends the use
 
     @contextmanager
     def _beginning(self) -> Iterator[bool]:
@@ -491,7 +489,7 @@ class ImageStore:
             file.flush()
             os.fsync(file.fileno())
         os.rename(new, path)
-        _sync(path.parent)
+        files.sync(path.parent)
 
 
 def _write_file(root: Path, parts: Sequence[str], content: Unpacked) -> LayerCounts:
@@ -521,24 +519,6 @@ def _entries(folder: Path) -> list[Path]:
 
 def _files(folder: Path) -> list[Path]:
     return [path for path in _entries(folder) if path.is_file()]
-
-
-def _try_lock(fd: int) -> bool:
-    with ignore_errno(errno.EWOULDBLOCK):
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    return False
-
-
-def _is_at(path: Path, fd: int) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.stat(path), os.fstat(fd))
-    return False
-
-
-def _sync(folder: Path) -> None:
-    with opened(folder, _FOLDER) as fd:
-        os.fsync(fd)
 
 
 def _remove(path: Path) -> None:

@@ -11,7 +11,7 @@ from tonnage.csi._proto import csi_pb2
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.parameters import MOUNT_OPTIONS
 from tonnage.csi.driver.services.controller import ControllerService
-from tonnage.csi.driver.services.identity import Identity
+from tonnage.csi.driver.services.identity import identity_of
 from tonnage.csi.driver.services.node import NodeService
 from tonnage.storage.pools.base.parameters import Reader, keys_of
 from tonnage.storage.pools.btrfs import backend as btrfs
@@ -55,7 +55,7 @@ def test_each_parameter_of_the_table_is_taken() -> None:
 def test_every_call_is_told_of_as_it_is(tmp_path: Path) -> None:
     told = {name: row[1] for row in rows("## Calls") for name in row[0].split(", ")}
     driver = Driver("n", {"m": FakePool("m", 1)}, tmp_path)
-    offered = {"Identity": Identity(driver), "Controller": ControllerService(driver), "Node": NodeService(driver)}
+    offered = {"Identity": identity_of(driver), "Controller": ControllerService(driver), "Node": NodeService(driver)}
     for service, implementation in offered.items():
         for method in csi_pb2.DESCRIPTOR.services_by_name[service].methods:
             assert (told[method.name] == "UNIMPLEMENTED") == (not hasattr(implementation, method.name)), method.name

@@ -8,17 +8,13 @@ deletion.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
-
-from google.protobuf.message import Message
 
 from tonnage.base.errors import PreconditionError
 from tonnage.csi._proto import inventory_pb2
 from tonnage.csi.driver import filling as fillings
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.server.limits import check_id
-from tonnage.csi.server.service import Service
 
 
 class Reclaim:
@@ -66,13 +62,6 @@ class Reclaim:
         return inventory_pb2.DeleteUnusedVolumeResponse(why=why)
 
 
-def service(
-    driver: Driver, *, key: Callable[[str, Message], str | None], before: Callable[[], Awaitable[None]] | None
-) -> Service:
-    """The service for a server. key, before: as for the driver's other services."""
-    described = inventory_pb2.DESCRIPTOR.services_by_name["Reclaim"]
-    return Service(described, Reclaim(driver), key=key, check=_check, before=before)
-
-
-def _check(request: Any) -> None:
+def check(request: Any) -> None:
+    """Check a request: its reason may be longer than CSI's texts. Raises: InvalidError."""
     check_id("volume_id", request.volume_id)

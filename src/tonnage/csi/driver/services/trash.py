@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from google.protobuf.message import Message
-
 from tonnage.csi._proto import inventory_pb2
 from tonnage.csi.driver.driver import Driver
-from tonnage.csi.server.service import Service
 
 
 class Trash:
@@ -26,10 +21,3 @@ class Trash:
         self._driver.check_open(pool)
         await pool.trash.restore(name)
         return inventory_pb2.RestoreVolumeResponse()
-
-
-def service(
-    driver: Driver, *, key: Callable[[str, Message], str | None], before: Callable[[], Awaitable[None]] | None
-) -> Service:
-    """The service for a server. key, before: as for the driver's other services."""
-    return Service(inventory_pb2.DESCRIPTOR.services_by_name["Trash"], Trash(driver), key=key, before=before)

@@ -5,12 +5,12 @@ One file in the volume's own folder, which is in memory; only root reads it. Rep
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from tonnage.base.errors import host_errors
+from tonnage.host import files
 
 _FILE = "certificate"
 
@@ -56,9 +56,4 @@ def load_state(folder: Path) -> CertificateState | None:
 def save_state(folder: Path, state: CertificateState) -> None:
     """Replace the state. Blocking. Raises: HostError."""
     with host_errors(f"volume {folder.name}: cannot record its certificate"):
-        fresh = folder / f"{_FILE}.new"
-        fresh.unlink(missing_ok=True)
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(msgspec.json.encode(state))
-        os.rename(fresh, folder / _FILE)
+        files.replace(folder / _FILE, msgspec.json.encode(state))

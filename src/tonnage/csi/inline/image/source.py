@@ -6,7 +6,6 @@ change what a running pod sees, also after a restart of the agent.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from tonnage.csi.inline.base import AttributeRule, Filled, FillRequest, InlinePo
 from tonnage.csi.inline.image import attributes
 from tonnage.csi.inline.image.attributes import ImageVolume
 from tonnage.csi.inline.image.folder import ImageFolder
+from tonnage.host import files
 from tonnage.storage.images.manifest import Platform
 from tonnage.storage.images.reference import ImageReference
 from tonnage.storage.images.store import ImageRecord, ImageStore
@@ -203,10 +203,8 @@ def _chosen(folder: Path) -> _Choice | None:
 
 
 def _store_choice(folder: Path, found: _Choice) -> None:
-    new = folder / f"{_CHOICE}.new"
-    with host_errors(f"cannot write {new}"):
-        new.write_bytes(msgspec.json.encode(found))
-        os.rename(new, folder / _CHOICE)
+    with host_errors(f"cannot write {folder / _CHOICE}"):
+        files.replace(folder / _CHOICE, msgspec.json.encode(found))
 
 
 def image_inline(

@@ -20,13 +20,11 @@ def _needs(config: DirectoryConfig) -> Needs:
 def is_btrfs(where: Path) -> bool:
     """Whether a pool's directory is, or would be, on a btrfs. Blocking."""
     from tonnage.host import btrfs
+    from tonnage.host.descriptor import opened
 
     existing = next(path for path in (where, *where.parents) if path.is_dir())
-    at = os.open(existing, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(existing, os.O_RDONLY | os.O_DIRECTORY) as at:
         return btrfs.fsid(at) is not None
-    finally:
-        os.close(at)
 
 
 KIND = PoolKind(

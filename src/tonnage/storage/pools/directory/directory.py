@@ -10,7 +10,6 @@ a record is an orphan, and is left alone: its record was lost.
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
 import stat
@@ -25,7 +24,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from tonnage.base.errors import ExhaustedError, HostError, NotFoundError, OutOfRangeError, UnavailableError, host_errors
-from tonnage.host import fstab, obstacles
+from tonnage.host import files, fstab, obstacles
 from tonnage.host.descriptor import closing, opened
 from tonnage.storage.pools.base.contract import MAX_NAME
 from tonnage.storage.pools.base.record import FORMAT, VolumeRecord, check, seal, unseal
@@ -226,12 +225,8 @@ class Directory:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         flags = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._marker = os.open(MARKER, os.O_RDONLY | flags, 0o600, dir_fd=self._at)
-        try:
-            fcntl.flock(self._marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UnavailableError(
-                f"pool directory {self.path} is in use by another process: stop that one first"
-            ) from None
+        if not files.try_lock(self._marker):
+            raise UnavailableError(f"pool directory {self.path} is in use by another process: stop that one first")
         marker = self._read_marker(name, inside=inside)
         if marker.kind != self._kind:
             raise UnavailableError(

@@ -18,7 +18,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from tonnage.base.errors import UnavailableError, host_errors
-from tonnage.host.descriptor import opened
+from tonnage.host import files
 from tonnage.storage.pools.base.record import FORMAT, VolumeRecord
 from tonnage.storage.pools.core.wipe import EraseJob, check
 from tonnage.storage.pools.directory.directory import Directory
@@ -101,8 +101,8 @@ class Erasures:
             self._directory.remove(entry.key)
             raise
         self._entries[entry.key] = entry
-        _sync(self._folder)  # here first: content in neither directory would never be erased
-        _sync(content.parent)
+        files.sync(self._folder)  # here first: content in neither directory would never be erased
+        files.sync(content.parent)
 
     def holds(self, record: VolumeRecord) -> bool:
         """Whether a volume's content is here, also after an add() that failed later."""
@@ -142,11 +142,6 @@ class Erasures:
     def _check(self) -> None:
         if not self._directory.is_open:
             raise UnavailableError(f"{self._folder} is not open")
-
-
-def _sync(folder: Path) -> None:
-    with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as fd:
-        os.fsync(fd)
 
 
 def read_job(directory: Directory, key: str, kind: type[J]) -> J:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tonnage.base.errors import BusyError, HostError, PreconditionError, UnsupportedError, host_errors
-from tonnage.host import btrfs, device, loop, mount
+from tonnage.host import btrfs, device, files, loop, mount
 from tonnage.host.descriptor import closing, opened
 from tonnage.host.device import is_unused
 from tonnage.host.run import CommandError, run
@@ -49,11 +49,7 @@ def locked(path: str) -> Iterator[int]:
 
 def try_lock(fd: int) -> bool:
     """Lock an open file or device; whether that succeeded after some attempts. Raises: OSError."""
-    for _ in attempts():
-        with suppress(BlockingIOError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-    return False
+    return any(files.try_lock(fd) for _ in attempts())
 
 
 def attempts() -> Iterator[None]:
@@ -68,18 +64,18 @@ def attempts() -> Iterator[None]:
         yield
 
 
-def prepare(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
+def prepare(fd: int, path: str, record: VolumeRecord, *, zeroed: bool, options: Sequence[str] = ()) -> None:
     """Make the file system of a volume in state new, and populate it from its source. Idempotent.
 
     A used file system stays, and what an interrupted mkfs of ours left is made again. The initial content of raw block
-    was made with the volume. zeroed: blocks that were never written read as zeros. Raises: PreconditionError when
-    foreign content is on it, HostError, and what fill_once() raises.
+    was made with the volume. zeroed: blocks that were never written read as zeros. options: further ones of mkfs.
+    Raises: PreconditionError when foreign content is on it, HostError, and what fill_once() raises.
     """
     with host_errors(f"cannot prepare {path}"):
         if record.block:
             return
         if must_format(fd, path, record):
-            _mkfs(fd, path, record, zeroed=zeroed)
+            _mkfs(fd, path, record, options, zeroed=zeroed)
         fill(path, record)
         os.fsync(fd)
 
@@ -115,9 +111,10 @@ def must_format(fd: int, path: str, record: VolumeRecord) -> bool:
     return False
 
 
-def _mkfs(fd: int, path: str, record: VolumeRecord, *, zeroed: bool) -> None:
+def _mkfs(fd: int, path: str, record: VolumeRecord, options: Sequence[str], *, zeroed: bool) -> None:
     def command(*, prezeroed: bool) -> list[str]:
         words = form_of(record.fstype, record.mkfs).mkfs(path, record.length, record.uuid, prezeroed=prezeroed)
+        words[1:1] = options
         # Without discard mkfs writes zeros, which take real blocks of a thin pool.
         return [word for word in words if word != "-K"] if zeroed else words
 

@@ -11,12 +11,12 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from tonnage.base.errors import DoesNotFitError, HostError, InvalidError, OutOfRangeError, PreconditionError
 from tonnage.host import libc, mount, nofollow, tree
-from tonnage.host.descriptor import opened
+from tonnage.host.descriptor import closing, opened
 from tonnage.host.run import CommandError, run
 from tonnage.kubernetes.api.quantity import from_bytes
 from tonnage.storage.pools.fs.holes import data_ranges
@@ -99,17 +99,13 @@ def _opened(folder: Path) -> Iterator[int]:
         raise PreconditionError(
             f"source {folder} cannot be read: {failure.strerror}: make that folder on the node"
         ) from None
-    try:
+    with closing(at):
         yield at
-    finally:
-        os.close(at)
 
 
-@contextmanager
-def _writable(target: int) -> Iterator[int]:
+def _writable(target: int) -> AbstractContextManager[int]:
     """Open the directory for writing: a descriptor of its path alone is not enough."""
-    with opened(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=target) as fd:
-        yield fd
+    return opened(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=target)
 
 
 def _check(folder: Path, at: int, size: int) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from uuid import UUID
 
 from tonnage.base.errors import BusyError, HostError, host_errors
-from tonnage.host import device
+from tonnage.host import device, files
 from tonnage.host.descriptor import closing, opened
 from tonnage.host.run import run
 from tonnage.storage.pools.base.record import VolumeRecord
@@ -52,18 +52,13 @@ def _keep(fd: int, image: Path) -> None:
     half, before = image.with_name(f"{HALF}{image.name}"), _before(image)
     run(["e2image", "-r", f"/dev/fd/{fd}", str(half)], timeout=_TIMEOUT, pass_fds=(fd,))
     with host_errors(f"cannot write {before}"):
-        _sync(half)
+        files.sync(half, os.O_NOFOLLOW)
         os.rename(half, before)
-        _sync(image.parent)
+        files.sync(image.parent, os.O_NOFOLLOW)
 
 
 def _before(image: Path) -> Path:
     return image.with_name(f"{_BEFORE}{image.stem}")
-
-
-def _sync(path: Path) -> None:
-    with opened(path, os.O_RDONLY | os.O_NOFOLLOW) as fd:
-        os.fsync(fd)
 
 
 def undo(fd: int, image: Path, uuid: UUID) -> None:

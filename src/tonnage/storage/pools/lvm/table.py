@@ -5,7 +5,6 @@ Thread-safe; counts change under the account's lock. It makes and removes nothin
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from msgspec import structs
 
 from tonnage.base.aio.clock import Clock
 from tonnage.base.errors import ExhaustedError, HostError, TonnageError, UnavailableError, host_errors
-from tonnage.host import dm, lvm
+from tonnage.host import dm, files, lvm
 from tonnage.host.lvm import LogicalVolume, VolumeGroup
 from tonnage.storage.pools.base.contract import PoolLimits
 from tonnage.storage.pools.base.record import Records, VolumeRecord
@@ -71,13 +70,11 @@ class LvmTable:
             LOCKS.mkdir(mode=0o700, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             fd = os.open(LOCKS / f"lvm-{self.group}.lock", flags, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not files.try_lock(fd):
             os.close(fd)
             raise UnavailableError(
                 f"volume group {self.group} is in use by another pool: name another group, or stop that one first"
-            ) from None
+            )
         self.held = fd
 
     def unlock(self) -> None:

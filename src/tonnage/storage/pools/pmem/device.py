@@ -7,13 +7,10 @@ import os
 from tonnage.base.errors import host_errors
 from tonnage.host import mount
 from tonnage.host.ndctl import SECTOR, Ndctl, PmemNamespace
-from tonnage.host.run import run
 from tonnage.storage.pools.base.record import VolumeRecord
 from tonnage.storage.pools.fs import block_device
-from tonnage.storage.pools.fs.block_device import must_format
-from tonnage.storage.pools.fs.formats import MI, form_of
+from tonnage.storage.pools.fs.formats import MI
 
-_MKFS_TIMEOUT = 600.0
 _ENDS = MI  # bytes at both ends of a device where signatures are
 
 
@@ -26,20 +23,15 @@ def make_content(namespace: PmemNamespace, record: VolumeRecord) -> None:
     if record.block:
         return
     with block_device.locked(namespace.device) as fd:
-        with host_errors(f"cannot prepare {namespace.device}"):
-            if must_format(fd, namespace.device, record):
-                run(mkfs(namespace, record), timeout=_MKFS_TIMEOUT, pass_fds=(fd,))
-                os.fsync(fd)
-        block_device.fill(namespace.device, record)
+        options = mkfs_options(namespace, record)
+        block_device.prepare(fd, namespace.device, record, zeroed=False, options=options)
 
 
-def mkfs(namespace: PmemNamespace, record: VolumeRecord) -> list[str]:
-    """The mkfs command for a namespace."""
-    form = form_of(record.fstype, record.mkfs)
-    words = form.mkfs(namespace.device, record.length, record.uuid, prezeroed=False)
+def mkfs_options(namespace: PmemNamespace, record: VolumeRecord) -> tuple[str, ...]:
+    """Options of mkfs besides those of the class."""
     if record.fstype == "xfs" and namespace.mode == "fsdax" and "reflink=" not in record.mkfs:
-        words[1:1] = ["-m", "reflink=0"]  # Linux before 6.0 maps no files that may share blocks
-    return words
+        return ("-m", "reflink=0")  # Linux before 6.0 maps no files that may share blocks
+    return ()
 
 
 def clear(tool: Ndctl, namespace: PmemNamespace, *, block: bool) -> None:

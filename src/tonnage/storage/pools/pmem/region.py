@@ -12,7 +12,6 @@ has the label UNFINISHED until it can be used.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import threading
@@ -22,7 +21,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 from tonnage.base.errors import ExhaustedError, HostError, UnavailableError, host_errors
-from tonnage.host import mount, ndctl
+from tonnage.host import files, mount, ndctl
 from tonnage.host.ndctl import Ndctl, PmemNamespace, Region
 from tonnage.host.run import run
 from tonnage.storage.pools.base.record import VolumeRecord
@@ -197,11 +196,7 @@ def take(region: str) -> int:
     fd = os.open(_RUN / f"pmem-{region}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     for pause in _PAUSES:
         time.sleep(pause)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue
-        else:
+        if files.try_lock(fd):
             return fd
     os.close(fd)
     raise UnavailableError(f"{region} is in use by another pool or process: stop that one first")
