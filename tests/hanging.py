@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.storage.pools.base.threads import Threads
 from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.simulate.virtual_time import LoopClock
 
 
 class HangingPool(FakePool):

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.unit.kubernetes.client.nulls import Nulls
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.kubernetes.api import kinds, names
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.informer import Informers
@@ -20,6 +19,7 @@ from tonnage.tools.ops.doctor.run import examine
 from tonnage.tools.ops.why import why
 from tonnage_box.apiserver.server.server import ApiServer, extractor
 from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.clock import VirtualPolicy
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")

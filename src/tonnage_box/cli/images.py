@@ -72,9 +72,10 @@ def _prune(store: ImageStore, options: argparse.Namespace) -> int:
 
 def _pull(store: ImageStore, options: argparse.Namespace) -> int:
     from tonnage.storage.images import reference
+    from tonnage.storage.images.manifest import machine
     from tonnage.storage.registry.client import parse_access
     from tonnage.storage.registry.login import CONFIG_JSON
-    from tonnage.storage.registry.pull import pull_by_hand
+    from tonnage.storage.registry.pull import pull
 
     _check_root()
     secrets = {CONFIG_JSON: _read(options.auth)} if options.auth else {}
@@ -83,7 +84,8 @@ def _pull(store: ImageStore, options: argparse.Namespace) -> int:
         image = reference.parse(name)
         host = image.repository.partition("/")[0]
         access = parse_access((f"http://{host}" if options.plain_http else host,), options.ca)
-        records.append(pull_by_hand(image, access, secrets, store))
+        client = access.client(image, access.login(image, secrets))
+        records.append(pull(client, client.resolve(machine()), store).record)
     _show(store, records, options.output)
     return 0
 

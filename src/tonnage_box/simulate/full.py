@@ -11,7 +11,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from tonnage.base.aio.clock import LoopClock, VirtualLoop
 from tonnage.base.aio.tasks import Background, supervise
 from tonnage.csi.client.local import local_client
 from tonnage.kubernetes.api import names
@@ -40,6 +39,7 @@ from tonnage_box.simulate.policy import Policy
 from tonnage_box.simulate.simulation import PROGRESS_STEPS, RunOptions
 from tonnage_box.simulate.stranded import SAMPLES, Stranded
 from tonnage_box.simulate.tally import Result, Series, Tally
+from tonnage_box.simulate.virtual_time import LoopClock, VirtualLoop
 from tonnage_box.simulate.workload.amounts import duration, size
 from tonnage_box.simulate.workload.workload import SimulatedNodes, Workload
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tonnage.base.aio.clock import VirtualLoop
+from tonnage_box.simulate.virtual_time import VirtualLoop
 
 T = TypeVar("T")
 

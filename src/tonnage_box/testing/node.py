@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.errors import ApiNotFoundError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
@@ -22,6 +21,7 @@ from tonnage.kubernetes.client.client import Client
 from tonnage.node.agent import NodeAgent, NodeDriver
 from tonnage.node.config.agent import AgentConfig
 from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.simulate.virtual_time import LoopClock
 
 NODE = "node-1"
 

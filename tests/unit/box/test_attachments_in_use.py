@@ -18,7 +18,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.errors import ApiNotFoundError, UnavailableError
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import ATTACHMENTS, NODES, PODS
@@ -28,6 +27,7 @@ from tonnage.kubernetes.client.informer import Informers
 from tonnage_box.controllers.attach_detach import AttachDetach
 from tonnage_box.kubelet.volumes.attachments import Attachments
 from tonnage_box.kubelet.volumes.csi_volumes import MountError
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing import apiserver
 from tonnage_box.testing.clock import run_virtual
 from tonnage_box.testing.objects import Objects

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.observe import metrics
 from tonnage.controller.app import controller_process
 from tonnage.controller.config import ControllerConfig
@@ -17,6 +16,7 @@ from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.leader_process import ElectedProcess
 from tonnage_box.apiserver.server.server import ApiServer, extractor
 from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.simulate.virtual_time import LoopClock
 
 pytestmark = pytest.mark.virtual_time
 _LIMIT = 60.0

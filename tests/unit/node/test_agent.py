@@ -14,7 +14,6 @@ from tonnage.csi.client.client import STORAGE_TIMEOUT, CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.csi.driver.driver import Driver, lock_key
 from tonnage.csi.driver.endpoint import services
-from tonnage.csi.driver.registration import RegistrationClient
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
 from tonnage.kubernetes.api import kinds, names
@@ -25,6 +24,7 @@ from tonnage.node.config.agent import AgentConfig
 from tonnage.storage.pools.fake.backend import FakePool
 from tonnage_box.apiserver.server.server import ApiServer, extractor
 from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.kubelet.registration import RegistrationClient
 
 GIB = 1 << 30
 

@@ -25,7 +25,6 @@ import pytest
 from tests.forgetful import ForgetfulPool, foreign
 from tests.restored import Backup, Front, Line
 
-from tonnage.base.aio.clock import LoopClock, VirtualLoop
 from tonnage.base.aio.tasks import Background, supervise
 from tonnage.base.errors import ApiError, UnavailableError
 from tonnage.csi.client.client import CsiClient
@@ -49,6 +48,7 @@ from tonnage_box import bootstrap
 from tonnage_box.control_plane import control_plane
 from tonnage_box.simulate.cluster import bodies
 from tonnage_box.simulate.cluster.kubelets import Kubelets
+from tonnage_box.simulate.virtual_time import LoopClock, VirtualLoop
 from tonnage_box.simulate.workload.workload import SimulatedNodes
 
 GIB = 1 << 30

@@ -12,7 +12,6 @@ import pytest
 from tests.restored import Front
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.errors import ApiNotFoundError, UnavailableError
 from tonnage.base.observe import metrics
 from tonnage.csi.errors import CsiError
@@ -21,6 +20,7 @@ from tonnage.kubernetes.client.client import Client
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.history import EVENT, EVERY, FILE
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.node import FakeNode, MakeNode, fake_node
 from tonnage_box.testing.objects import MakeClaim, MakePod, Objects
 from tonnage_box.testing.wait import Eventually, eventually

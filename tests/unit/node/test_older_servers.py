@@ -17,13 +17,13 @@ from tests.restored import Backup, Front
 from tests.unit.controller.attach.world import AttachWorld, serving
 from tests.unit.node.groupworld import GroupNodeWorld
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.errors import ApiNotFoundError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
 from tonnage.kubernetes.api import kinds, names
 from tonnage.kubernetes.client.client import Client
 from tonnage.node.history import EVERY
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.node import FakeNode, fake_node
 from tonnage_box.testing.objects import Objects
 from tonnage_box.testing.wait import eventually

@@ -14,11 +14,11 @@ from tonnage.base.observe.exporter import Address
 from tonnage.base.observe.metrics import REGISTRY
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeCapability
-from tonnage.csi.driver.registration import RegistrationClient
 from tonnage.node.config.driver import DriverConfig
 from tonnage.node.plain_driver import StandaloneDriver, serve
 from tonnage.storage.pools.base.contract import VolumeRequest
 from tonnage.storage.pools.config import parse
+from tonnage_box.kubelet.registration import RegistrationClient
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.errors import ApiNotFoundError
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VolumeUse
@@ -23,6 +22,7 @@ from tonnage.kubernetes.client.informer import Informers
 from tonnage.provisioning.claims.bind import find
 from tonnage_box.controllers.protection import ClaimProtection, VolumeProtection
 from tonnage_box.controllers.pv_binder.controller import Binder
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.node import FakeNode, MakeNode
 from tonnage_box.testing.objects import MakeClaim, MakeClass
 from tonnage_box.testing.wait import Eventually

@@ -10,7 +10,6 @@ import pytest
 from tests.unit.node.conftest import agent_config
 from tests.unit.node.snapshotworld import SnapshotWorld
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import ListedSnapshot, PluginInfo
@@ -19,6 +18,7 @@ from tonnage.kubernetes.api import kinds, names
 from tonnage.kubernetes.api.snapshot import SECRET_NAME, SECRET_NAMESPACE, snapshot_name
 from tonnage.kubernetes.client.client import Client
 from tonnage.node.agent import NodeAgent
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.objects import MakeClaim
 from tonnage_box.testing.wait import Eventually
 

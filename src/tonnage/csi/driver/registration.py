@@ -1,41 +1,23 @@
-"""Plugin registration, both sides (pluginregistration/v1): how a kubelet learns of a driver."""
+"""Plugin registration (pluginregistration/v1): how a kubelet learns of a driver."""
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tonnage.csi._proto import registration_pb2
 from tonnage.csi.server.server import CsiServer
 from tonnage.csi.server.service import Service
-
-if TYPE_CHECKING:
-    from tonnage.csi._proto import registration_grpc
 
 log = logging.getLogger(__name__)
 
 CSI_PLUGIN = "CSIPlugin"
 VERSIONS = ("1.0.0",)
 SUFFIX = "-reg.sock"
-_TIMEOUT = 10.0
-"""Seconds of a call to a plugin."""
 
 
 def _anything(_request: object) -> None:
     """No limits: those are CSI's, and a kubelet's error text may be longer."""
-
-
-@dataclass(frozen=True)
-class Registered:
-    """A driver's PluginInfo. endpoint: path of its CSI socket, "" if the registration socket serves CSI too."""
-
-    type: str
-    name: str
-    endpoint: str
-    versions: tuple[str, ...]
 
 
 class Registration:
@@ -93,32 +75,3 @@ class RegisteredServer:
         """Unregister, then stop serving. Idempotent."""
         for part in reversed(self._parts):
             await part.stop()
-
-
-class RegistrationClient:
-    """The kubelet's side: asks the plugin behind a registration socket. All methods raise CsiError."""
-
-    def __init__(self, socket: Path) -> None:
-        from tonnage.csi.server.connection import GrpcConnection  # a server needs no client
-
-        self._connection = GrpcConnection(socket)
-
-    @cached_property
-    def _stub(self) -> registration_grpc.RegistrationStub:
-        from tonnage.csi._proto import registration_grpc
-
-        return registration_grpc.RegistrationStub(self._connection.channel)
-
-    async def get_info(self) -> Registered:
-        """The driver's PluginInfo."""
-        answer = await self._connection.call(self._stub.GetInfo, registration_pb2.InfoRequest(), _TIMEOUT)
-        return Registered(answer.type, answer.name, answer.endpoint, tuple(answer.supported_versions))
-
-    async def notify(self, *, registered: bool, error: str = "") -> None:
-        """Report the registration status to the plugin."""
-        status = registration_pb2.RegistrationStatus(plugin_registered=registered, error=error)
-        await self._connection.call(self._stub.NotifyRegistrationStatus, status, _TIMEOUT)
-
-    def close(self) -> None:
-        """Close the connection. Idempotent."""
-        self._connection.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,8 @@ import msgspec
 from tonnage.base.errors import ExhaustedError, host_errors
 from tonnage.kubernetes.api.quantity import from_bytes
 from tonnage.storage.content.access import pause
-from tonnage.storage.images.manifest import BlobDescriptor, machine
-from tonnage.storage.images.reference import ImageReference
+from tonnage.storage.images.manifest import BlobDescriptor
 from tonnage.storage.images.store import ImageRecord, ImageStore
-from tonnage.storage.registry.client import RegistryAccess
 from tonnage.storage.registry.remote import ImageClient, RemoteImage
 
 HIGH, LOW = 0.85, 0.70
@@ -54,14 +52,6 @@ def pull(client: ImageClient, remote: RemoteImage, store: ImageStore) -> PullRes
             _download(client, folder, layers, store)
         (record,) = store.load(folder, remote.name, is_pulled=True)
     return PullResult(record, len(layers))
-
-
-def pull_by_hand(
-    image: ImageReference, access: RegistryAccess, secrets: Mapping[str, str], store: ImageStore
-) -> ImageRecord:
-    """Resolve and pull an image for this machine's platform. Raises: as pull() does, and NotFoundError."""
-    client = access.client(image, access.login(image, secrets))
-    return pull(client, client.resolve(machine()), store).record
 
 
 def trim(store: ImageStore) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, fcntl
 
-from tonnage.host import signals
 from tonnage.host.encoding import encode
 from tonnage.host.iolimits import Cgroup
+from tonnage_box.kubelet import signals
 
 _MFD_EXEC = 0x0010  # linux/memfd.h
 

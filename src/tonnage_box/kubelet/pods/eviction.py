@@ -19,10 +19,10 @@ from typing import TypeVar
 from tonnage.base.aio.clock import Clock
 from tonnage.base.aio.tasks import Background
 from tonnage.base.errors import TonnageError
-from tonnage.host.usage import disk_usage
 from tonnage.kubernetes.api.pods import Container, Pod
 from tonnage.kubernetes.api.quantity import Quantity, from_bytes
 from tonnage_box.kubelet.containers.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR, Paths, component
+from tonnage_box.kubelet.pods.usage import disk_usage
 
 log = logging.getLogger(__name__)
 PERIOD = 10.0

@@ -20,10 +20,11 @@ from tonnage.base.errors import InvalidError, NotFoundError, PreconditionError, 
 from tonnage.csi.client import types
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import NodeInfo
-from tonnage.csi.driver.registration import CSI_PLUGIN, Registered, RegistrationClient
+from tonnage.csi.driver.registration import CSI_PLUGIN
 from tonnage.host.inotify import CREATE, DELETE, DELETE_SELF, MOVED_FROM, MOVED_TO, ONLYDIR, Inotify
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.client.controller import Controller
+from tonnage_box.kubelet.registration import Registered, RegistrationClient
 from tonnage_box.kubelet.volumes.csi_node_writer import NodeInfoWriter
 
 log = logging.getLogger(__name__)

@@ -13,10 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+
 from tonnage.base.aio.clock import time_of
 from tonnage.base.errors import ApiNotFoundError, InvalidError, UnsupportedError
 from tonnage.csi.inline.cert.authority import pem_of, read_certificates
-from tonnage.csi.inline.cert.keys import make_key, public_bytes, read_key, stub_request, write_key
+from tonnage.csi.inline.cert.keys import PrivateKey, make_key, public_bytes, read_key, write_key
 from tonnage.kubernetes.api.certificate import PodCertificateRequest
 from tonnage.kubernetes.api.kinds import NODES, POD_CERTIFICATE_REQUESTS, SERVICE_ACCOUNTS
 from tonnage.kubernetes.api.pods import Pod, PodCertificateProjection
@@ -112,7 +116,7 @@ class PodCertificates:
             "serviceAccountUID": (await self._client.get(SERVICE_ACCOUNTS, account, meta.namespace)).metadata.uid,
             "nodeName": self._node,
             "nodeUID": (await self._client.get(NODES, self._node)).metadata.uid,
-            "stubPKCS10Request": base64.b64encode(stub_request(key)).decode(),
+            "stubPKCS10Request": base64.b64encode(_stub_request(key)).decode(),
             "unverifiedUserAnnotations": source.user_annotations,
         }
         if source.max_expiration_seconds is not None:
@@ -181,3 +185,10 @@ def _credential(request: PodCertificateRequest, key: bytes, earliest: float) -> 
     begins, ends = chain[0].not_valid_before_utc.timestamp(), chain[0].not_valid_after_utc.timestamp()
     refresh = time_of(request.status.begin_refresh_at) or ends - (ends - begins) / 3
     return Credential(key, pem_of(chain), max(refresh, earliest), ends)
+
+
+def _stub_request(key: PrivateKey) -> bytes:
+    """Return an empty PKCS #10 request as DER, which proves that its sender has the key."""
+    digest = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, digest)
+    return request.public_bytes(serialization.Encoding.DER)

@@ -10,13 +10,13 @@ from typing import Any
 
 from tests.unit.box.cost.examples import LABELS
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.aio.tasks import Background, supervise
 from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.kubernetes.client.transport import JSON, MERGE_PATCH, Request, Response
 from tonnage.scheduler.scheduler import Scheduler
 from tonnage_box.apiserver.server.server import ApiServer
 from tonnage_box.control_plane import control_plane
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing import apiserver
 
 Obj = dict[str, Any]

@@ -17,12 +17,12 @@ from tests.examples import examples
 from tests.unit.controller.attach.world import FINALIZER, AttachWorld, serving
 from tests.unit.controller.snapshots.world import Killed, Recording
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.errors import ApiAlreadyExistsError, ApiNotFoundError
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import ATTACHMENTS, CSI_NODES, VOLUMES
 from tonnage.kubernetes.client.client import Client
 from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing import apiserver
 from tonnage_box.testing.clock import run_virtual
 from tonnage_box.testing.network_driver import NETWORK_DRIVER

@@ -13,8 +13,8 @@ from tonnage.base.aio.clock import RealClock
 from tonnage.csi.client.registrar import Registrar
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.csi.driver.registration import RegistrationClient
 from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.kubelet.registration import RegistrationClient
 
 NAME = "other.example.com"
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.csi.driver.registration import Registered, Registration, RegistrationClient
+from tonnage.csi.driver.registration import Registration
 from tonnage.csi.errors import Code, CsiError
+from tonnage_box.kubelet.registration import Registered, RegistrationClient
 
 Rejected = Callable[..., Awaitable[CsiError]]
 

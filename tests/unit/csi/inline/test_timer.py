@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tonnage.base.aio.clock import LoopClock, VirtualLoop
 from tonnage.csi.inline.timer import DueTimes, FillLimits, FillRate
+from tonnage_box.simulate.virtual_time import LoopClock, VirtualLoop
 
 
 def test_a_key_is_due_once_at_its_last_time() -> None:

@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from tonnage.base.aio.backoff import Backoff
-from tonnage.base.aio.clock import VirtualLoop
 from tonnage.base.errors import ApiConflictError, BusyError, InvalidError
 from tonnage.kubernetes.api.core import ConfigMap
 from tonnage.kubernetes.api.kinds import CONFIG_MAPS, NODES
@@ -17,6 +16,7 @@ from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.controller import Controller, Reconciler, settle
 from tonnage.kubernetes.client.informer import Informers
 from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.simulate.virtual_time import VirtualLoop
 from tonnage_box.testing.clock import run_virtual
 
 

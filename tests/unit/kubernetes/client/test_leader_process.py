@@ -10,7 +10,6 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from tests.restored import Front
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.observe.exporter import Address
 from tonnage.kubernetes.api.kinds import CONFIG_MAPS
 from tonnage.kubernetes.client.client import Client
@@ -18,6 +17,7 @@ from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.kubernetes.client.informer import Informers
 from tonnage.kubernetes.client.leader_process import ElectedProcess, ReplicaConfig
 from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.simulate.virtual_time import LoopClock
 
 
 class _Watcher:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from tests.hanging import HangingPool
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.errors import HostError
 from tonnage.csi.driver.pool_opener import PAUSE, Openings
 from tonnage.kubernetes.api import names
@@ -21,6 +20,7 @@ from tonnage.kubernetes.client.transport import Request, Response
 from tonnage.node.capacity.pool_condition import PoolFaults
 from tonnage.storage.pools.core.probe import EVERY, WriteProbe
 from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.node import NODE, FakeNode, MakeNode
 from tonnage_box.testing.wait import Eventually
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from tests.unit.controller.contexts import context
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.errors import ApiError
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
@@ -18,6 +17,7 @@ from tonnage.kubernetes.api.quantity import to_bytes
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.informer import Informers
 from tonnage.provisioning.capacity import tier
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.node import MakeNode
 from tonnage_box.testing.objects import MakeClaim, MakeClass, MakePod
 from tonnage_box.testing.wait import Eventually

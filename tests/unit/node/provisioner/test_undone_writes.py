@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.aio.tasks import Background
 from tonnage.kubernetes.api import kinds, names
 from tonnage.kubernetes.client.client import Client
@@ -17,6 +16,7 @@ from tonnage.kubernetes.client.informer import Informers
 from tonnage.kubernetes.client.transport import Request, Response, Transport
 from tonnage_box.apiserver.server.server import ApiServer
 from tonnage_box.controllers.pv_binder.controller import Binder
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.node import fake_node
 from tonnage_box.testing.objects import Objects
 from tonnage_box.testing.wait import Eventually

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.unit.node.conftest import AllEvents
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.kubernetes.api import kinds, names
 from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.network_driver import NETWORK_DRIVER, NetworkStorage, NetworkVolume, network_client
 from tonnage_box.testing.node import FakeNode, MakeNode
 from tonnage_box.testing.objects import MakeClass, MakeVolume

@@ -5,8 +5,7 @@ Blocking: an RSA key of 2048 bits takes 20 to 300 ms of a core, so callers use a
 
 from __future__ import annotations
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from tonnage.base.errors import InvalidError
@@ -38,13 +37,6 @@ def write_key(key: PrivateKey, encoding: str) -> bytes:
     traditional = serialization.PrivateFormat.TraditionalOpenSSL
     form = traditional if encoding == "PKCS1" else serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
-
-
-def stub_request(key: PrivateKey) -> bytes:
-    """Return an empty PKCS #10 request as DER, which proves that its sender has the key."""
-    digest = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
-    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, digest)
-    return request.public_bytes(serialization.Encoding.DER)
 
 
 def public_bytes(key: object) -> bytes:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.conftest import Watch
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.errors import ExhaustedError
 from tonnage.kubernetes.client.transport import MERGE_PATCH, Request
 from tonnage_box.apiserver.rest import event_expiry
 from tonnage_box.apiserver.server.server import ApiServer, extractor
 from tonnage_box.apiserver.storage.store import Obj, ObjectKey, Store
+from tonnage_box.simulate.virtual_time import LoopClock
 
 PATH = "/api/v1/namespaces/default/events"
 pytestmark = pytest.mark.virtual_time

@@ -11,9 +11,9 @@ from tests.programs import needs_containers
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.host import mount
-from tonnage.host.usage import disk_usage
 from tonnage_box.kubelet.containers import termination
 from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage_box.kubelet.pods.usage import disk_usage
 
 pytestmark = [
     pytest.mark.real,

@@ -14,12 +14,12 @@ import pytest
 from tests.programs import needs_containers
 
 from tonnage.base.aio.clock import RealClock
-from tonnage.host.usage import disk_usage
 from tonnage.kubernetes.api.pods import Pod
 from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage_box.kubelet.containers.paths import Paths
 from tonnage_box.kubelet.pods import eviction
 from tonnage_box.kubelet.pods.eviction import EvictionManager, excess
+from tonnage_box.kubelet.pods.usage import disk_usage
 from tonnage_box.testing.clock import ManualClock
 
 MIB = 1 << 20

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.errors import HostError
 from tonnage.kubernetes.api.pods import Pod
 from tonnage_box.kubelet.containers.runtime import Ended, NoneRuntime, Pretended, RunningContainer
 from tonnage_box.kubelet.probes.probe_state import ProbeKind
 from tonnage_box.kubelet.probes.prober import ContainerProbes, Prober
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.clock import run_virtual
 
 

@@ -8,8 +8,9 @@ import pytest
 from tests.unit.box.kubelet.conftest import Eventually
 
 from tonnage.base.errors import InvalidError
-from tonnage.csi.driver.registration import CSI_PLUGIN, Registered
+from tonnage.csi.driver.registration import CSI_PLUGIN
 from tonnage.kubernetes.api.kinds import CSI_NODES, NODES
+from tonnage_box.kubelet.registration import Registered
 from tonnage_box.kubelet.volumes.plugins import check
 
 DRIVER = "csi.tonnage.dev"

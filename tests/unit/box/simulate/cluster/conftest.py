@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import pytest
 
-from tonnage.base.aio.clock import LoopClock, VirtualLoop
 from tonnage.kubernetes.api.kinds import NAMESPACES
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.informer import Informers
@@ -16,6 +15,7 @@ from tonnage.kubernetes.client.transport import Transport
 from tonnage_box.apiserver.server.server import ApiServer, extractor
 from tonnage_box.apiserver.storage.store import Store
 from tonnage_box.simulate.cluster.bodies import NAMESPACE
+from tonnage_box.simulate.virtual_time import LoopClock, VirtualLoop
 
 T = TypeVar("T")
 Scene = Callable[[Client, Informers, LoopClock], Awaitable[T]]

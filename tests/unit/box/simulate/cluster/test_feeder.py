@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.kubernetes.api.kinds import CLAIMS, DEPLOYMENTS, JOBS, PODS
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.informer import Informers
 from tonnage_box.simulate.cluster import bodies
 from tonnage_box.simulate.cluster.bodies import NAMESPACE
 from tonnage_box.simulate.cluster.feeder import Feeder, Lives
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.simulate.workload.arrivals import Arrival
 from tonnage_box.simulate.workload.workload import StreamSpec, VolumeSpec
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.kubernetes.api.kinds import PODS
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.informer import Informers
 from tonnage_box.simulate.cluster.bodies import NAMESPACE
 from tonnage_box.simulate.cluster.kubelets import Kubelets
+from tonnage_box.simulate.virtual_time import LoopClock
 
 POD: dict[str, Any] = {
     "metadata": {"name": "p"},

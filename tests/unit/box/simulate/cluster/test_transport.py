@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.kubernetes.api.kinds import NAMESPACES, PODS
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.informer import Informers
 from tonnage_box.simulate.cluster.transport import SlowTransport, Traffic
+from tonnage_box.simulate.virtual_time import LoopClock
 
 
 def test_latency_and_counts(play: Callable[..., Any]) -> None:

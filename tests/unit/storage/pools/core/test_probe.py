@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.hanging import HangingPool
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.errors import ExhaustedError, HostError
 from tonnage.storage.pools.base.contract import SnapshotRequest, VolumeRequest
 from tonnage.storage.pools.core import group
@@ -19,6 +18,7 @@ from tonnage.storage.pools.core.group import MemberRequest
 from tonnage.storage.pools.core.probe import EVERY, PATIENCE, DiskHangsError, DiskProbe, WriteProbe
 from tonnage.storage.pools.core.work import SLOW
 from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.wait import Eventually
 
 pytestmark = pytest.mark.virtual_time

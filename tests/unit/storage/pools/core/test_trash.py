@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from tests.unit.host.page_cache import TRIES, is_cached
 
-from tonnage.base.aio.clock import LoopClock
 from tonnage.base.errors import ExhaustedError, HostError, InvalidError, NotFoundError, PreconditionError
 from tonnage.host import loop, mount
 from tonnage.host.run import run
@@ -23,6 +22,7 @@ from tonnage.storage.pools.core import group
 from tonnage.storage.pools.core.group import MemberRequest
 from tonnage.storage.pools.core.pool import Pool
 from tonnage.storage.pools.fake.backend import FakeBackend, FakePool
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.clock import ManualClock
 
 GIB, MI = 1 << 30, 1 << 20

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.examples import DEFAULT, examples
 
-from tonnage.base.aio.clock import LoopClock, VirtualLoop
 from tonnage.base.errors import ExhaustedError, NotFoundError
 from tonnage.storage.pools.base.contract import SnapshotRequest, VolumeRequest
 from tonnage.storage.pools.base.record import UNDELETE
 from tonnage.storage.pools.core import group
 from tonnage.storage.pools.core.group import MemberRequest
 from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.simulate.virtual_time import LoopClock, VirtualLoop
 
 R = TypeVar("R")
 TOTAL = 1000

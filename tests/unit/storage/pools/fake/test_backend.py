@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.examples import examples
 
-from tonnage.base.aio.clock import LoopClock, RealClock
+from tonnage.base.aio.clock import RealClock
 from tonnage.base.errors import ExhaustedError, InvalidError, OutOfRangeError, PreconditionError
 from tonnage.storage.pools.base.contract import VolumeRequest
 from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.simulate.virtual_time import LoopClock
 from tonnage_box.testing.clock import run_virtual
 
 R = TypeVar("R")

@@ -7,7 +7,7 @@ import base64
 import pytest
 from tests.unit.csi.inline.cert.makers import compatible, issue_request
 
-from tonnage.base.aio.clock import LoopClock, RealClock
+from tonnage.base.aio.clock import RealClock
 from tonnage.base.errors import UnavailableError
 from tonnage.csi.inline.cert.authority import make_authority, public_key_of, read_request
 from tonnage.csi.inline.cert.issuers.base import CertificateDeniedError
@@ -22,6 +22,7 @@ from tonnage.csi.inline.cert.issuers.remote import (
 )
 from tonnage.kubernetes.api.kinds import CONFIG_MAPS, SIGNING_REQUESTS
 from tonnage.kubernetes.client.client import Client
+from tonnage_box.simulate.virtual_time import LoopClock
 
 NAME = "tonnage-0b1e"
 USAGES = {"key_usages": "digital signature,key encipherment"}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from tests.signal_masks import without_threads
 
-from tonnage.host import signals
+from tonnage_box.kubelet import signals
 
 SHOW = ["/bin/grep", "^Sig[BI]", "/proc/self/status"]
 NONE = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
@@ -47,7 +47,7 @@ def test_the_command_has_no_variables_and_its_arguments_as_they_are() -> None:
 
 
 def test_nothing_is_started_more_where_no_signal_is_ignored() -> None:
-    code = "from tonnage.host import signals; print(signals.reset_by())"
+    code = "from tonnage_box.kubelet import signals; print(signals.reset_by())"
     ended = subprocess.run([*signals.reset_by(), sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     assert ended.stdout == b"[]\n"
 

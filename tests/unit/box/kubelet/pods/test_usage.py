@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tonnage.host import mount, tree
-from tonnage.host.usage import disk_usage
+from tonnage_box.kubelet.pods.usage import disk_usage
 
 MIB = 1 << 20
 
