@@ -34,13 +34,13 @@ from tests.programs import absent, found, need
 
 from tonnage.base.errors import UnsupportedError
 from tonnage.host import loop, mount
-from tonnage.host.iolimits import Cgroup, Cgroups
 from tonnage.kubernetes.api.kinds import Kind
 from tonnage.kubernetes.api.meta import KubeObject
 from tonnage.kubernetes.client import kubeconfig
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.http import HttpTransport
 from tonnage.tools.cli.main import main
+from tonnage_box.kubelet.pod_cgroups import PodCgroup, PodCgroups
 
 # Shared machines are slow at times, which is no fault. CI looks at the same examples each time, people at new ones.
 settings.register_profile(
@@ -274,9 +274,9 @@ def own_disk(real_folder: Path) -> Path:
 
 
 @pytest.fixture
-def own_group() -> Iterator[Cgroup]:
+def own_group() -> Iterator[PodCgroup]:
     """A cgroup of a pod of our own kubelet in which IO can be limited, removed at the end; skips where none can be."""
-    uid, cgroups = str(uuid4()), Cgroups()
+    uid, cgroups = str(uuid4()), PodCgroups()
     try:
         group = cgroups.make_pod(uid)
     except (UnsupportedError, OSError) as failure:

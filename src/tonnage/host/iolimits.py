@@ -1,14 +1,12 @@
-"""Limits of a pod's cgroup: its I/O on a device (`io.max` of v2, `blkio.throttle.*_device` of v1), its processes.
+"""Limits of a pod's cgroup: its I/O on a device (`io.max` of v2, `blkio.throttle.*_device` of v1).
 
 See Linux's admin-guide/cgroup-v2 and cgroup-v1/blkio-controller. In v1 a limit applies to one cgroup and not to its
 children, so it is set for each of them, and again for a container's new cgroup. v1 also limits only direct reads and
-writes of a process: writeback is not limited. In v1 processes are counted in a hierarchy of their own. Blocking, but
-only a few system calls each.
+writes of a process: writeback is not limited. Blocking, but only a few system calls each.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from collections.abc import Iterator
@@ -32,9 +30,9 @@ _KUBELETS = (
     OWN,
 )
 """Default parents of pods' cgroups, as systemd and cgroupfs name them."""
-_UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
+UID = re.compile(r"[A-Za-z0-9][-A-Za-z0-9]{0,62}")
 _OF_POD = re.compile(r"(.*-)?pod[0-9a-f]{8}[-_][-_0-9a-f]{8,}(\.slice)?")
-_DEEPEST, _MOST, _TRIES = 7, 20_000, 10
+_DEEPEST, _MOST = 7, 20_000
 _V1 = (("iops", "read_iops"), ("iops", "write_iops"), ("bandwidth", "read_bps"), ("bandwidth", "write_bps"))
 
 Device = tuple[int, int]
@@ -43,11 +41,10 @@ Device = tuple[int, int]
 
 @dataclass(frozen=True)
 class Cgroup:
-    """A cgroup in the hierarchy that limits IO. pids: in v1, that of the hierarchy that counts processes."""
+    """A cgroup in the hierarchy that limits IO."""
 
     path: Path
     v2: bool
-    pids: Path | None = None
 
     def limit(self, device: Device, *, iops: int = 0, bandwidth: int = 0) -> None:
         """Set limits for reads and writes each: operations and bytes per second, 0 for unlimited. Idempotent.
@@ -76,26 +73,6 @@ class Cgroup:
     def below(self) -> Iterator[Path]:
         """The cgroups below it: containers and their own."""
         return (path for path, _ in _walk(self.path, _DEEPEST))
-
-    def add(self, pid: int) -> None:
-        """Add a process to the cgroup. Raises: OSError."""
-        if self.pids is not None and self.pids.is_dir():
-            (self.pids / "cgroup.procs").write_text(str(pid))
-        (self.path / "cgroup.procs").write_text(str(pid))
-
-    def limit_processes(self, most: int) -> None:
-        """Let it have at most so many processes and threads. Idempotent. Raises: OSError."""
-        if self.pids is None:
-            for above in (self.path.parent.parent, self.path.parent):
-                _enable(above, "pids")
-            (self.path / "pids.max").write_text(str(most))
-            return
-        for _ in range(_TRIES):
-            with suppress(FileNotFoundError):  # as in make_pod()
-                self.pids.mkdir(parents=True, exist_ok=True)
-                (self.pids / "pids.max").write_text(str(most))
-                return
-        raise _absent(self.pids)
 
 
 class Cgroups:
@@ -128,7 +105,7 @@ class Cgroups:
 
     def pod(self, uid: str) -> Cgroup:
         """The cgroup of a pod. Raises: UnsupportedError, PreconditionError where it has none."""
-        if not _UID.fullmatch(uid):
+        if not UID.fullmatch(uid):
             raise PreconditionError(f"pod uid {uid[:64]!r} is none")
         top = self.top()
         known = [top.path / name for name in _KUBELETS]
@@ -156,60 +133,12 @@ class Cgroups:
                 return path
         return None
 
-    def make_pod(self, uid: str) -> Cgroup:
-        """Make the cgroup of a pod of our own kubelet. Idempotent. Raises: UnsupportedError, OSError."""
-        group = self._ours(uid)
-        for _ in range(_TRIES):
-            with suppress(FileNotFoundError):  # remove_pod() takes the last pod's parent along
-                if group.v2:
-                    _enable(group.path.parent.parent, "io")
-                group.path.parent.mkdir(exist_ok=True)
-                if group.v2:
-                    _enable(group.path.parent, "io")
-                group.path.mkdir(exist_ok=True)
-                return group
-        raise _absent(group.path)
-
-    def own_pod(self, uid: str) -> Cgroup | None:
-        """The cgroup of make_pod(), None where there is none."""
-        with suppress(UnsupportedError):
-            group = self._ours(uid)
-            return group if group.path.is_dir() else None
-        return None
-
-    def remove_pod(self, uid: str) -> None:
-        """Remove the cgroup of make_pod(); success without one. Raises: OSError while processes are in it."""
-        if (group := self.own_pod(uid)) is None:
-            return
-        for path in (group.path,) if group.pids is None else (group.pids, group.path):
-            with suppress(FileNotFoundError):
-                os.rmdir(path)
-            with suppress(OSError):  # other pods are in it
-                os.rmdir(path.parent)
-
-    def _ours(self, uid: str) -> Cgroup:
-        if not _UID.fullmatch(uid):
-            raise UnsupportedError(f"pod uid {uid[:64]!r} cannot name a cgroup")
-        top, name = self.top(), f"{OWN}/pod{uid}"
-        apart = self.root / "pids"
-        return Cgroup(top.path / name, top.v2, apart / name if (apart / "cgroup.procs").exists() else None)
-
-
-def _absent(path: Path) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-
 
 def origin(device: Device) -> str:
     """The content behind a device: of a loop device its file, so two of them with one file are equal."""
     with suppress(OSError):
         return Path(f"/sys/dev/block/{device[0]}:{device[1]}/loop/backing_file").read_text().strip()
     return f"{device[0]}:{device[1]}"
-
-
-def _enable(group: Path, controller: str) -> None:
-    control = group / "cgroup.subtree_control"
-    if controller not in control.read_text().split():
-        control.write_text(f"+{controller}")
 
 
 def _names(parent: Path, uid: str) -> tuple[Path, Path]:

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from tonnage.base.errors import UnsupportedError
-from tonnage.host.iolimits import Cgroups
+from tonnage_box.kubelet.pod_cgroups import PodCgroups
 
 pytestmark = pytest.mark.real
 WRITES, RATE = 80, 20
@@ -52,11 +52,11 @@ POD = {
 def test_a_pod_writes_no_faster_than_its_class_says(make_cluster: Callable[..., Any]) -> None:
     uid = str(uuid4())
     try:
-        Cgroups().make_pod(uid)
+        PodCgroups().make_pod(uid)
     except (UnsupportedError, OSError) as failure:
         pytest.skip(f"no cgroup that limits IO can be made: {failure}")
     finally:
-        Cgroups().remove_pod(uid)
+        PodCgroups().remove_pod(uid)
     cluster = make_cluster("--nodes", "1", "--pool", "image,name=scratch,size=1Gi,sparse=yes,overcommit=yes")
     cluster.up()
     for thing in (CLASS, POD):
@@ -73,7 +73,7 @@ def test_a_pod_writes_no_faster_than_its_class_says(make_cluster: Callable[..., 
     began, done = (datetime.fromisoformat(ended[key]) for key in ("startedAt", "finishedAt"))
     # Told in whole seconds; without a limit it is a matter of milliseconds.
     assert (done - began).total_seconds() >= WRITES / RATE - 2
-    group = Cgroups().own_pod(cluster.get("pod", "writer")["metadata"]["uid"])
+    group = PodCgroups().own_pod(cluster.get("pod", "writer")["metadata"]["uid"])
     cluster.kubectl("delete", "pod", "writer")
     assert group is None or not group.path.exists()
     cluster.down("--purge")

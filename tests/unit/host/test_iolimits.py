@@ -119,45 +119,6 @@ def test_a_group_by_name(tmp_path: Path) -> None:
             Cgroups(tmp_path).named(bad)
 
 
-def test_groups_of_our_own_pods(tmp_path: Path) -> None:
-    top = _hierarchy(tmp_path, v2=True)
-    (top / "tonnage").mkdir()
-    (top / "tonnage" / "cgroup.subtree_control").touch()
-    cgroups = Cgroups(tmp_path)
-    for _ in range(2):
-        made = cgroups.make_pod(UID)
-    assert cgroups.pod(UID) == made
-    assert [(g / "cgroup.subtree_control").read_text() for g in (top, top / "tonnage")] == ["+io", "+io"]
-    for _ in range(2):
-        cgroups.remove_pod(UID)
-    assert not made.path.exists()
-    cgroups.remove_pod("../tonnage")
-    assert (top / "tonnage").exists()
-
-
-@pytest.mark.parametrize("v2", [True, False])
-def test_processes_of_our_own_pods(tmp_path: Path, v2: bool) -> None:
-    top = _hierarchy(tmp_path, v2=v2)
-    (top / "tonnage").mkdir()
-    (top / "tonnage" / "cgroup.subtree_control").touch()
-    if not v2:
-        (tmp_path / "pids").mkdir()
-        (tmp_path / "pids" / "cgroup.procs").touch()
-    made = Cgroups(tmp_path).make_pod(UID)
-    for _ in range(2):
-        made.limit_processes(7)
-    counts = made.path if v2 else tmp_path / "pids" / "tonnage" / f"pod{UID}"
-    assert (counts / "pids.max").read_text() == "7"
-    if v2:
-        assert (
-            top / "tonnage" / "cgroup.subtree_control"
-        ).read_text() == "+pids"  # the kernel adds, a file is replaced
-    group = Cgroups(tmp_path).own_pod(UID)
-    assert group is not None
-    group.add(123)
-    assert [(path / "cgroup.procs").read_text() for path in {made.path, counts}] == ["123"] * len({made.path, counts})
-
-
 def test_a_device_without_a_file_is_known_by_its_number() -> None:
     assert origin((0, 99999)) == "0:99999"
 

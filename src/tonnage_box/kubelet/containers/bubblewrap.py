@@ -26,7 +26,6 @@ from tonnage.base.aio.clock import Clock
 from tonnage.base.errors import HostError, InvalidError, TonnageError, UnsupportedError
 from tonnage.host.descriptor import closing
 from tonnage.host.encoding import encode
-from tonnage.host.iolimits import Cgroups
 from tonnage.kubernetes.api import pod_fields, pod_security
 from tonnage.kubernetes.api.meta import to_builtins
 from tonnage.kubernetes.api.pods import Container, Pod, VolumeMount
@@ -60,6 +59,7 @@ from tonnage_box.kubelet.folder import make_folder, names, remove_tree
 from tonnage_box.kubelet.images import image_root, image_user
 from tonnage_box.kubelet.images.image_user import Accounts
 from tonnage_box.kubelet.images.node_images import NO_IMAGES, NodeImages
+from tonnage_box.kubelet.pod_cgroups import PodCgroups
 from tonnage_box.kubelet.pods import network_files
 from tonnage_box.kubelet.volumes import subpaths
 
@@ -86,7 +86,7 @@ class BubblewrapRuntime:
         self.paths = Paths(root)
         self.images = images
         self._clock = clock
-        self.cgroups = Cgroups()
+        self.cgroups = PodCgroups()
         self._starter = CommandStarter()
         self.program = shutil.which("bwrap") or "bwrap"
         self.boot = boot_id()

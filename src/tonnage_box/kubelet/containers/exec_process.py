@@ -17,10 +17,10 @@ from functools import partial
 
 from tonnage.base.errors import HostError
 from tonnage.host.encoding import encode
-from tonnage.host.iolimits import Cgroup, Cgroups
 from tonnage_box.kubelet.containers import seccomp
 from tonnage_box.kubelet.containers.context import ContainerContext, load
 from tonnage_box.kubelet.containers.process import ROOT, ContainerProcess
+from tonnage_box.kubelet.pod_cgroups import PodCgroup, PodCgroups
 
 _HELPER = os.path.join(os.path.dirname(__file__), "join.py")
 _START_SECONDS = 30.0
@@ -41,7 +41,7 @@ class JoinRequest:
     context: ContainerContext
     root: str
     anchor: int
-    group: Cgroup | None = None
+    group: PodCgroup | None = None
     stdin: bool = False
     tty: bool = False
 
@@ -133,7 +133,7 @@ class CommandStarter:
     """Starts commands in containers, a few at one time, each by a thread and a process."""
 
     def __init__(self) -> None:
-        self._cgroups = Cgroups()
+        self._cgroups = PodCgroups()
         self._threads = ThreadPoolExecutor(_STARTS, thread_name_prefix="exec")  # a thread begins when it is needed
         self._dropped: set[asyncio.Future[None]] = set()
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from fcntl import F_ADD_SEALS, F_SEAL_GROW, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_WRITE, fcntl
 
 from tonnage.host.encoding import encode
-from tonnage.host.iolimits import Cgroup
 from tonnage_box.kubelet import signals
+from tonnage_box.kubelet.pod_cgroups import PodCgroup
 
 _MFD_EXEC = 0x0010  # linux/memfd.h
 
@@ -36,7 +36,7 @@ def spawn(
     streams: tuple[int, int, int],
     keep: Sequence[int],
     programs: ContainerPrograms,
-    group: Cgroup | None,
+    group: PodCgroup | None,
 ) -> subprocess.Popen[bytes]:
     """Start `command` (bwrap and its first options) with more options, to run argv. Blocking.
 
@@ -89,7 +89,7 @@ def join(options: Sequence[str]) -> bytes:
     return b"".join(encode(option, "an option of bwrap") + b"\0" for option in options)
 
 
-def _put(child: subprocess.Popen[bytes], group: Cgroup) -> None:
+def _put(child: subprocess.Popen[bytes], group: PodCgroup) -> None:
     try:
         group.add(child.pid)
     except OSError:

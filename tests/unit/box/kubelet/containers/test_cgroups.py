@@ -13,9 +13,9 @@ from tests.programs import needs_containers
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.base.errors import UnsupportedError
-from tonnage.host.iolimits import Cgroups
 from tonnage.kubernetes.api.kinds import PODS
 from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage_box.kubelet.pod_cgroups import PodCgroups
 
 pytestmark = [pytest.mark.real, needs_containers]
 
@@ -24,10 +24,10 @@ pytestmark = [pytest.mark.real, needs_containers]
 def _cgroups_can_be_made() -> None:
     uid = str(uuid4())
     try:
-        Cgroups().make_pod(uid)
+        PodCgroups().make_pod(uid)
     except (UnsupportedError, OSError) as failure:
         pytest.skip(f"no cgroup that limits IO can be made: {failure}")
-    Cgroups().remove_pod(uid)
+    PodCgroups().remove_pod(uid)
 
 
 def _groups(pid: int) -> list[str]:
@@ -51,7 +51,7 @@ async def test_every_process_of_a_pod_is_in_its_cgroup_from_the_start(machine: A
     )
     pod = await machine.phase("p", "Running")
     uid = pod.metadata.uid
-    group = Cgroups().own_pod(uid)
+    group = PodCgroups().own_pod(uid)
     assert group is not None
     mine: list[int] = []
     async with asyncio.timeout(60):
@@ -65,7 +65,7 @@ async def test_every_process_of_a_pod_is_in_its_cgroup_from_the_start(machine: A
     await machine.client.delete(PODS, "p", "default", grace_seconds=0)
     await machine.gone("p")
     async with asyncio.timeout(60):
-        while Cgroups().own_pod(uid) is not None:  # the object goes first
+        while PodCgroups().own_pod(uid) is not None:  # the object goes first
             await asyncio.sleep(0.01)
 
 
@@ -107,7 +107,7 @@ async def test_a_fork_bomb_stays_in_its_pod(machine: Any) -> None:
     await machine.client.delete(PODS, "p", "default", grace_seconds=0)
     await machine.gone("p")
     async with asyncio.timeout(60):
-        while Cgroups().own_pod(pod.metadata.uid) is not None:
+        while PodCgroups().own_pod(pod.metadata.uid) is not None:
             await asyncio.sleep(0.01)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.signal_masks import without_threads
 
-from tonnage.host.iolimits import Cgroup
 from tonnage_box.kubelet.containers.spawn import ContainerPrograms, spawn
+from tonnage_box.kubelet.pod_cgroups import PodCgroup
 
 STAND_IN = """#!/bin/sh
 # Reads the two lists of options as bwrap does, then says what it got.
@@ -24,7 +24,7 @@ echo started; cat "$GROUP/cgroup.procs"
 """
 
 
-def _spawn(folder: Path, group: Cgroup | None, output: int) -> subprocess.Popen[bytes]:
+def _spawn(folder: Path, group: PodCgroup | None, output: int) -> subprocess.Popen[bytes]:
     program = folder / "program"
     program.write_text(STAND_IN.replace("$GROUP", str(folder)))
     program.chmod(0o700)
@@ -43,7 +43,7 @@ def _spawn(folder: Path, group: Cgroup | None, output: int) -> subprocess.Popen[
         os.close(keep)
 
 
-def _said(folder: Path, group: Cgroup | None) -> tuple[int, list[str]]:
+def _said(folder: Path, group: PodCgroup | None) -> tuple[int, list[str]]:
     reader, writer = os.pipe()
     try:
         child = _spawn(folder, group, writer)
@@ -56,7 +56,7 @@ def _said(folder: Path, group: Cgroup | None) -> tuple[int, list[str]]:
 
 def test_options_come_whole_and_after_the_cgroup(tmp_path: Path) -> None:
     (tmp_path / "cgroup.procs").write_text("")
-    pid, said = _said(tmp_path, Cgroup(tmp_path, v2=True))
+    pid, said = _said(tmp_path, PodCgroup(tmp_path, v2=True))
     assert said == ["--a", "b", "started", str(pid)]
 
 
@@ -68,7 +68,7 @@ def test_without_a_group(tmp_path: Path) -> None:
 def test_what_cannot_be_put_into_its_group_never_starts(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     with pytest.raises(FileNotFoundError):
-        _spawn(tmp_path, Cgroup(tmp_path / "gone", v2=True), writer)
+        _spawn(tmp_path, PodCgroup(tmp_path / "gone", v2=True), writer)
     os.close(writer)
     with os.fdopen(reader) as text:
         assert "started" not in text.read()
