@@ -33,6 +33,7 @@ from tonnage.base.errors import (
 )
 from tonnage.host import mount, ndctl
 from tonnage.host.ndctl import Ndctl
+from tonnage.host.run import run
 from tonnage.storage.pools.base.contract import PoolLimits, VolumeRequest
 from tonnage.storage.pools.base.record import UNDELETE
 from tonnage.storage.pools.config import make, parse
@@ -439,10 +440,20 @@ async def test_trash_of_a_pool_with_a_limit_counts_until_its_bytes_are_needed() 
     await pool.close()
 
 
+def make_labels(region: str) -> None:
+    """Initialize the labels of a region's DIMMs, which removes all namespaces."""
+    dimms = [entry.read_text().partition(",")[0] for entry in sorted((ndctl.DEVICES / region).glob("mapping[0-9]*"))]
+    run(["ndctl", "disable-region", region])
+    try:
+        run(["ndctl", "init-labels", "--force", *dimms])
+    finally:
+        run(["ndctl", "enable-region", region])
+
+
 @pytest.mark.parametrize("text", ["pmem:region0", "pmem:region1,mode=lvm"])
 async def test_trash_is_restored_with_what_was_mapped(tmp_path: Path, text: str) -> None:
     if "lvm" in text:
-        Ndctl().make_labels("region1")
+        make_labels("region1")
     pool, staging = pool_of(text), tmp_path / "s"
     await pool.open()
     free = (await pool.capacity()).free
@@ -473,7 +484,7 @@ async def test_trash_is_restored_with_what_was_mapped(tmp_path: Path, text: str)
 
 
 async def test_lvm_in_between(tmp_path: Path) -> None:
-    Ndctl().make_labels("region1")
+    make_labels("region1")
     pool = pool_of("pmem:region1,mode=lvm")
     await pool.open()
     staging = tmp_path / "s"

@@ -21,7 +21,7 @@ DATA = "..data"
 
 @dataclass(frozen=True)
 class Content:
-    """One file: its bytes, permissions and owner (-1: as the others). repr() never shows the bytes."""
+    """One file: its bytes, permissions and owner (-1: as of this process). repr() never shows the bytes."""
 
     data: bytes
     mode: int = 0o644
@@ -41,14 +41,14 @@ def check_path(path: str) -> str:
     return path
 
 
-def write(folder: str, files: Mapping[str, Content], *, uid: int = -1, gid: int = -1) -> None:
+def write(folder: str, files: Mapping[str, Content], *, gid: int = -1) -> None:
     """Make path show exactly these files; it exists. gid: their group. Idempotent. Raises: InvalidError, HostError."""
     with host_errors(f"cannot write the files of {folder}"):
         if not _same(folder, files):
             stamp = tempfile.mkdtemp(prefix="..", dir=folder)
             os.chmod(stamp, 0o755)
             for path, content in files.items():
-                _put(f"{stamp}/{check_path(path)}", content, uid, gid)
+                _put(f"{stamp}/{check_path(path)}", content, gid)
             _point(folder, os.path.basename(stamp))
         # Also where the content was there: a former writer may have been killed before it linked it.
         _link(folder, {path.split("/")[0] for path in files})
@@ -73,12 +73,12 @@ def _same(folder: str, files: Mapping[str, Content]) -> bool:
     return os.path.isdir(f"{folder}/{DATA}") and there == {path: content.data for path, content in files.items()}
 
 
-def _put(path: str, content: Content, uid: int, gid: int) -> None:
+def _put(path: str, content: Content, gid: int) -> None:
     os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(content.data)
-        os.fchown(fd, uid if content.uid == -1 else content.uid, gid)
+        os.fchown(fd, content.uid, gid)
         os.fchmod(fd, content.mode)
 
 

@@ -240,18 +240,6 @@ class Ndctl:
         if (DEVICES / namespace).exists():
             self._run("destroy-namespace", "--force", namespace)
 
-    def make_labels(self, region: str) -> None:
-        """Initialize the labels of a region's DIMMs, which removes all namespaces.
-
-        Raises: PreconditionError, HostError.
-        """
-        dimms = [_text(entry).partition(",")[0] for entry in sorted((DEVICES / region).glob("mapping[0-9]*"))]
-        self._run("disable-region", region)
-        try:
-            self._run("init-labels", "--force", *dimms)
-        finally:
-            self._run("enable-region", region)
-
     def ready(self, namespace: PmemNamespace) -> PmemNamespace:
         """A namespace with its device, in its own mode. Idempotent. Raises: PreconditionError, HostError."""
         if is_raw(namespace):

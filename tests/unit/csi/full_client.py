@@ -43,6 +43,13 @@ class FullCsiClient(CsiClient):
         answer = await self._call(self._controller.GetSnapshot, csi_pb2.GetSnapshotRequest(snapshot_id=snapshot_id))
         return convert.snapshot(answer.snapshot)
 
+    async def group_capabilities(self) -> frozenset[str]:
+        """Capabilities of the group controller service by name ("CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT")."""
+        request = csi_pb2.GroupControllerGetCapabilitiesRequest()
+        answer = await self._call(self._groups.GroupControllerGetCapabilities, request)
+        kinds = csi_pb2.GroupControllerServiceCapability.RPC.Type
+        return convert.names_of(kinds, (item.rpc.type for item in answer.capabilities))
+
     async def volume_stats(self, volume_id: str, path: Path | str, *, staging: Path | str = "") -> VolumeUsage:
         """Usage of a volume as mounted at path."""
         request = csi_pb2.NodeGetVolumeStatsRequest(

@@ -280,13 +280,6 @@ class CsiClient:
         """Make a volume of a deleted one of tonnage's driver. Idempotent."""
         await self._call(self._trash.RestoreVolume, inventory_pb2.RestoreVolumeRequest(volume_id=volume_id))
 
-    async def group_capabilities(self) -> frozenset[str]:
-        """Capabilities of the group controller service by name ("CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT")."""
-        request = csi_pb2.GroupControllerGetCapabilitiesRequest()
-        answer = await self._call(self._groups.GroupControllerGetCapabilities, request)
-        kinds = csi_pb2.GroupControllerServiceCapability.RPC.Type
-        return convert.names_of(kinds, (item.rpc.type for item in answer.capabilities))
-
     async def create_group_snapshot(
         self,
         name: str,

@@ -44,7 +44,7 @@ ENDPOINT = Option(
 """The option of a driver that runs by itself."""
 
 
-def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:
+def bind_private(path: Path) -> socket.socket:
     """A listening socket at path, mode 0600; its directory is made with 0700 if missing.
 
     It is bound under a temporary name and renamed, so it is never visible without listening or with other permissions.
@@ -56,7 +56,7 @@ def bind_private(path: Path, *, backlog: int = 128) -> socket.socket:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path.parent):
             _reject_taken(path)
-            return _bind(path, backlog)
+            return _bind(path)
 
 
 def check_length(path: Path) -> None:
@@ -91,7 +91,7 @@ def _answers(path: Path) -> bool:
         return probe.connect_ex(os.fspath(path)) in {0, errno.EAGAIN}
 
 
-def _bind(path: Path, backlog: int) -> socket.socket:
+def _bind(path: Path) -> socket.socket:
     # The dot keeps a kubelet, which watches the folder of registration sockets, from looking at the unfinished one.
     # It is named after the socket, so that what a killed process left is found and replaced by its successor.
     beside = path.with_name(f".{zlib.crc32(os.fsencode(path.name)):08x}")
@@ -100,7 +100,7 @@ def _bind(path: Path, backlog: int) -> socket.socket:
     try:
         made.bind(os.fspath(beside))
         os.chmod(beside, 0o600)
-        made.listen(backlog)
+        made.listen()
         made.setblocking(False)
         os.rename(beside, path)
     except BaseException:

@@ -268,12 +268,11 @@ def new_record(
     uuid: UUID,
     created: float,
     origin: VolumeRecord | None = None,
-    length: int = 0,
 ) -> VolumeRecord:
     """The record of a volume to create.
 
     size: usable bytes. created: seconds since the epoch. origin: the volume or snapshot that it is a copy of; the copy
-    of one that was never used is formatted and populated as that. length: bytes of its content.
+    of one that was never used is formatted and populated as that.
     """
     parameters, source = request.parameters, request.source or VolumeOrigin()
     is_empty = origin is None or origin.state == "new"
@@ -292,7 +291,6 @@ def new_record(
         from_folder=folder if is_empty else "",
         mkfs=parameters.get(MKFS_OPTIONS, "") if origin is None else origin.mkfs,
         mutable={key: value for key, value in request.mutable.items() if value},
-        length=length,
     )
 
 
