@@ -74,6 +74,7 @@ TESTED_BY = {
     "tonnage_box/apiserver/printers/cells.py": f"{_KINDS}/apps/test_columns.py",
     "csi/driver/hooks.py": "tests/unit/csi/driver/test_inline.py",
     "tools/ops/local_box.py": "tests/integration/test_distributions.py",
+    "tonnage_box/node_driver.py": "tests/unit/node/test_agent.py",
     "tonnage_box/local_box.py": "tests/integration/test_distributions.py",
     "storage/pools/kind.py": "tests/unit/storage/pools/test_kinds.py",
     "storage/pools/needs.py": "tests/unit/storage/pools/test_kinds.py",

@@ -9,7 +9,7 @@ from benchmarks.box.box import ROOT, as_process
 from benchmarks.figure import Figure
 
 from tonnage.kubernetes.api.kinds import CLAIMS, PODS, VOLUMES
-from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage_box.api.wait import until, until_gone
 from tonnage_box.cli.workloads import pod_with
 
 PODS_OF_LOAD = 20

@@ -14,7 +14,7 @@ from benchmarks.box.box import ROOT, in_process
 from benchmarks.figure import Figure
 
 from tonnage.kubernetes.api.kinds import PODS
-from tonnage.kubernetes.client.wait import until
+from tonnage_box.api.wait import until
 
 ROUNDS, WARM = 200, 20
 AT_ONCE = 1000

@@ -8,7 +8,7 @@ from benchmarks.box.box import ROOT, as_process
 from benchmarks.figure import Figure
 
 from tonnage.kubernetes.api.kinds import NODES, PODS
-from tonnage.kubernetes.client.wait import until
+from tonnage_box.api.wait import until
 from tonnage_box.cli.workloads import pod_with
 
 

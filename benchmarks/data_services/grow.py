@@ -27,7 +27,7 @@ from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.core import PersistentVolumeClaim
 from tonnage.kubernetes.api.kinds import CLAIMS, PODS, STORAGE_CLASSES, VOLUMES
 from tonnage.kubernetes.api.quantity import to_bytes
-from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage_box.api.wait import until, until_gone
 from tonnage_box.bootstrap import storage_class
 from tonnage_box.cli.workloads import claim_of, pod_of_claim
 

@@ -28,7 +28,7 @@ from tonnage.kubernetes.api.kinds import CLAIMS, SNAPSHOT_CONTENTS, SNAPSHOTS
 from tonnage.kubernetes.api.kinds import VOLUMES as VOLUMES_KIND
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.informer import Informers
-from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage_box.api.wait import until, until_gone
 from tonnage_box.cli.workloads import claim_of
 
 MOST_RUNS = 1

@@ -26,7 +26,7 @@ from cluster.__main__ import BUSYBOX
 
 from tonnage.kubernetes.api.core import PersistentVolumeClaim
 from tonnage.kubernetes.api.kinds import CLAIMS, PODS, SNAPSHOT_CONTENTS, SNAPSHOTS, VOLUMES
-from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage_box.api.wait import until, until_gone
 from tonnage_box.cli.workloads import claim_of, pod_of_claim
 
 MOST_RUNS = 1

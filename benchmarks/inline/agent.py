@@ -22,11 +22,11 @@ from tonnage.csi.inline.cert.policy import NamePolicy
 from tonnage.csi.inline.cert.source import CertificateSource
 from tonnage.csi.inline.driver import InlineDriver
 from tonnage.csi.inline.memory import MemoryStore
-from tonnage.node.agent import NodeDriver
 from tonnage.node.inline.config import parse_inlines
 from tonnage.node.inline.drivers import InlineDrivers
 from tonnage.node.inline.sources import InlineContext
 from tonnage.storage.pools import config as pool_config
+from tonnage_box.node_driver import NodeDriver
 
 CERT, IMAGE = "cert.tonnage.dev", "image.tonnage.dev"
 """Names of the drivers; `<folder>/<name>.sock` are their sockets."""

@@ -34,8 +34,8 @@ from tonnage.kubernetes.api.names import (
     CSI_POD_UID,
     CSI_SERVICE_ACCOUNT,
 )
-from tonnage.kubernetes.client.wait import until
 from tonnage.storage.images.store import ImageStore
+from tonnage_box.api.wait import until
 from tonnage_box.testing import image_archive
 from tonnage_box.testing.wait import wait_until_served
 

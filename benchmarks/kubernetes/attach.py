@@ -26,9 +26,9 @@ from tests.integration.third_party import programs as go_programs
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import ATTACHMENTS, CLAIMS, VOLUMES
-from tonnage.kubernetes.client.wait import until, until_gone
 from tonnage.tools.ops.install import manifests
 from tonnage.tools.ops.install.options import Installation
+from tonnage_box.api.wait import until, until_gone
 from tonnage_box.testing.network_driver import NETWORK_DRIVER
 from tonnage_box.testing.wait import wait_until_served
 

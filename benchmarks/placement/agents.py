@@ -26,9 +26,10 @@ from tonnage.kubernetes.api.quantity import to_bytes
 from tonnage.kubernetes.client import kubeconfig
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.http import HttpTransport
-from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
 from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.node_driver import NodeDriver
 
 _PROCESS = "agents"
 

@@ -20,7 +20,7 @@ from tonnage.kubernetes.api.quantity import from_bytes
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.kubernetes.client.informer import Informers
-from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
 from tonnage.node.flexvolume.service import FlexPlaces, FlexService
 from tonnage.node.inline.config import parse_inlines
@@ -38,6 +38,7 @@ from tonnage_box.kubelet.images.node_images import NodeImages
 from tonnage_box.kubelet.kubelet import Kubelet
 from tonnage_box.kubelet.node_status import machine
 from tonnage_box.kubelet.volumes.sources import NodeFields
+from tonnage_box.node_driver import NodeDriver
 from tonnage_box.plan import BoxPlan
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,10 @@ from tonnage.kubernetes.api import names
 from tonnage.kubernetes.client import kubeconfig
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.http import HttpTransport
-from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
 from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.node_driver import NodeDriver
 
 LONG = 300.0
 """Seconds that a thing may take on a machine with much else to do."""

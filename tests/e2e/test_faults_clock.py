@@ -22,9 +22,10 @@ from tonnage.kubernetes.client import kubeconfig
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.http import HttpTransport
 from tonnage.kubernetes.client.lease import LeaderElection
-from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
 from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.node_driver import NodeDriver
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "faults-clock"

@@ -17,12 +17,13 @@ from tonnage.kubernetes.api import names
 from tonnage.kubernetes.client import kubeconfig
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.http import HttpTransport
-from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 from tonnage.storage.pools.fake.backend import FakePool
 from tonnage.tools.ops.install import manifests
 from tonnage.tools.ops.install.options import Installation
+from tonnage_box.node_driver import NodeDriver
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 NAMESPACE = "scheduler"

@@ -11,7 +11,7 @@ from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.core import Node
 from tonnage.kubernetes.api.kinds import CAPACITIES, CLAIMS, NODES, PODS
 from tonnage.kubernetes.api.pods import Pod
-from tonnage.kubernetes.client.wait import until
+from tonnage_box.api.wait import until
 from tonnage_box.cli.workloads import pod_with
 from tonnage_box.cluster import Box
 from tonnage_box.data_dir import DataFolder, Settings

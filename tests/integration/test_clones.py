@@ -10,7 +10,7 @@ import pytest
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import CLAIMS, PODS, VOLUMES
-from tonnage.kubernetes.client.wait import until
+from tonnage_box.api.wait import until
 from tonnage_box.cluster import Box
 from tonnage_box.data_dir import DataFolder, Settings
 from tonnage_box.plan import plan

@@ -13,7 +13,7 @@ import pytest
 from tonnage.base.observe import metrics
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import CLAIMS, EVENTS, PODS, VOLUMES
-from tonnage.kubernetes.client.wait import until
+from tonnage_box.api.wait import until
 from tonnage_box.cli.workloads import pod_with
 from tonnage_box.cluster import Box
 from tonnage_box.data_dir import DataFolder, Settings

@@ -14,7 +14,7 @@ from tests.programs import needs_containers
 
 from tonnage.kubernetes.api.kinds import CLUSTER_ROLE_BINDINGS, PODS, SERVICE_ACCOUNTS
 from tonnage.kubernetes.api.pods import Pod
-from tonnage.kubernetes.client.wait import until
+from tonnage_box.api.wait import until
 from tonnage_box.cluster import Box
 from tonnage_box.data_dir import DataFolder, Settings
 from tonnage_box.plan import plan

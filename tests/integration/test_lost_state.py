@@ -25,10 +25,10 @@ from tonnage.host.inotify import CREATE, DELETE, MODIFY, MOVED_TO, Inotify
 from tonnage.kubernetes.api.kinds import CLAIMS, NAMESPACES, PODS, VOLUMES
 from tonnage.kubernetes.api.names import FORMER_CLUSTERS
 from tonnage.kubernetes.api.pods import Pod
-from tonnage.kubernetes.client.wait import until
 from tonnage.storage.pools.core import status
 from tonnage.tools.ops.orphans import Owner, Registry
 from tonnage.tools.ops.report import contents_of
+from tonnage_box.api.wait import until
 from tonnage_box.apiserver.server.server import extractor
 from tonnage_box.apiserver.storage.sqlite import SqliteStore
 from tonnage_box.cli.workloads import pod_with

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tonnage.csi.client.types import ReclaimState
 from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
@@ -19,6 +20,14 @@ from tonnage.provisioning.claims.node_scope import DriverInfo
 
 log = logging.getLogger(__name__)
 NO_SECRETS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class TakenSnapshot:
+    """The id of a snapshot that a driver has; members: of the snapshots of a group, None for a single one."""
+
+    id: str
+    members: Sequence[str] | None = None
 
 
 class Deletions:
@@ -76,24 +85,18 @@ class Deletions:
         return state
 
     async def delete_snapshots(
-        self,
-        driver: DriverInfo,
-        handle: str,
-        content: KubeObject,
-        secrets: Mapping[str, str],
-        *,
-        members: Sequence[str] | None = None,
+        self, driver: DriverInfo, taken: TakenSnapshot, content: KubeObject, secrets: Mapping[str, str]
     ) -> None:
-        """Delete a snapshot, or with members the snapshots of a group.
+        """Delete a snapshot, or the snapshots of a group.
 
         Proof: a live read of its content, which is being deleted, or went while the snapshot was made for it.
         """
         await self._history.check()
-        if members is None:
-            await driver.client.delete_snapshot(handle, secrets=secrets)
+        if taken.members is None:
+            await driver.client.delete_snapshot(taken.id, secrets=secrets)
         else:
-            await driver.client.delete_group_snapshot(handle, members, secrets=secrets)
-        self._tell("snapshot" if members is None else "group", handle, driver, f"content {_of(content)} goes")
+            await driver.client.delete_group_snapshot(taken.id, taken.members, secrets=secrets)
+        self._tell("snapshot" if taken.members is None else "group", taken.id, driver, f"content {_of(content)} goes")
 
     async def delete_claim(self, claim: PersistentVolumeClaim, why: str) -> None:
         """Delete a claim of which the volume was deleted unused. Raises: ApiConflictError when it has changed."""

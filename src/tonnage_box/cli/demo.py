@@ -32,9 +32,9 @@ from tonnage.kubernetes.api.snapshot import VolumeSnapshot
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.http import HttpTransport
 from tonnage.kubernetes.client.kubeconfig import load
-from tonnage.kubernetes.client.wait import until, until_gone
 from tonnage.provisioning.claims.growth import awaits_node
 from tonnage.tools.cli.output import Output
+from tonnage_box.api.wait import until, until_gone
 from tonnage_box.bootstrap import storage_class
 from tonnage_box.cleanup import leftovers, remove
 from tonnage_box.cli.workloads import claim_of, inline, pod_of_claim, pod_with

@@ -18,9 +18,10 @@ from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.kubernetes.api.kinds import Kind
 from tonnage.kubernetes.api.quantity import to_bytes
 from tonnage.kubernetes.client.client import Client
-from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
 from tonnage.storage.pools.fake.backend import FakePool
+from tonnage_box.node_driver import NodeDriver
 from tonnage_box.simulate.virtual_time import LoopClock
 
 NODE = "node-1"

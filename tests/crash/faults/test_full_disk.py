@@ -17,7 +17,7 @@ from tonnage.kubernetes.api.kinds import CAPACITIES, CLAIMS, CONFIG_MAPS, EVENTS
 from tonnage.kubernetes.api.pods import Pod
 from tonnage.kubernetes.api.quantity import to_bytes
 from tonnage.kubernetes.client.client import Client
-from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage_box.api.wait import until, until_gone
 from tonnage_box.cli.workloads import pod_with
 from tonnage_box.cluster import Box
 from tonnage_box.data_dir import DataFolder, Settings

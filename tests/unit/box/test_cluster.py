@@ -18,9 +18,9 @@ from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.http import HttpTransport
 from tonnage.kubernetes.client.kubeconfig import load
 from tonnage.kubernetes.client.transport import Request, Response, Transport
-from tonnage.kubernetes.client.wait import until, until_gone
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 from tonnage_box import cluster
+from tonnage_box.api.wait import until, until_gone
 from tonnage_box.apiserver.server import auth
 from tonnage_box.apiserver.server.server import ApiServer
 from tonnage_box.apiserver.storage.sqlite import _checksum

@@ -15,9 +15,9 @@ from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.kubernetes.api.kinds import EVENTS, NODES, PODS
 from tonnage.kubernetes.api.names import DRIVER
 from tonnage.kubernetes.api.pods import Pod
-from tonnage.kubernetes.client.wait import until
 from tonnage.storage.pools.fake.backend import FakePool
 from tonnage_box import node
+from tonnage_box.api.wait import until
 from tonnage_box.cli.workloads import pod_with
 from tonnage_box.cluster import Box, BoxOptions
 from tonnage_box.data_dir import DataFolder, Settings

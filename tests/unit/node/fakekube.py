@@ -10,9 +10,9 @@ import msgspec
 
 from tonnage.base.errors import ApiAlreadyExistsError, ApiError, ApiNotFoundError
 from tonnage.kubernetes.api.kinds import Kind
-from tonnage.kubernetes.api.patch import merge
 from tonnage.kubernetes.api.selectors import parse_fields, parse_labels
 from tonnage.kubernetes.client.cache import Cache
+from tonnage_box.api.patch import merge
 
 
 class Killed(Exception):

@@ -19,12 +19,13 @@ from tonnage.csi.server.service import Service
 from tonnage.kubernetes.api import kinds, names
 from tonnage.kubernetes.client.client import Client
 from tonnage.node import agent as agents
-from tonnage.node.agent import NodeAgent, NodeDriver
+from tonnage.node.agent import NodeAgent
 from tonnage.node.config.agent import AgentConfig
 from tonnage.storage.pools.fake.backend import FakePool
 from tonnage_box.apiserver.server.server import ApiServer, extractor
 from tonnage_box.apiserver.storage.store import Store
 from tonnage_box.kubelet.registration import RegistrationClient
+from tonnage_box.node_driver import NodeDriver
 
 GIB = 1 << 30
 

@@ -5,9 +5,10 @@ Watched besides contents, classes, claims and volumes: groups, which their delet
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from tonnage.controller.config import LoopContext
+from tonnage.controller.snapshots.decision import SnapshotFacts
 from tonnage.controller.snapshots.loop import SnapshotLoop
 from tonnage.controller.snapshots.members import MEMBERS, members
 from tonnage.controller.snapshots.sources import node_of
@@ -17,6 +18,8 @@ from tonnage.kubernetes.api.snapshot import VolumeSnapshot, VolumeSnapshotClass,
 from tonnage.kubernetes.client.controller import on_difference
 from tonnage.provisioning.claims.bind import find
 from tonnage.provisioning.claims.snapshot_shape import SINGLE, SnapshotSource
+
+Facts = SnapshotFacts[VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotClass]
 
 
 class SnapshotController(SnapshotLoop[VolumeSnapshot, VolumeSnapshotContent, VolumeSnapshotClass]):
@@ -32,24 +35,22 @@ class SnapshotController(SnapshotLoop[VolumeSnapshot, VolumeSnapshotContent, Vol
             on_difference(lambda group: (group.metadata.uid, group.metadata.deleting), self._group_changed),
         )
 
-    def _places_of(self, snapshot: VolumeSnapshot) -> Iterable[str]:
-        name = snapshot.spec.source.persistent_volume_claim_name
-        return (f"{snapshot.metadata.namespace}/{name}",) if name else ()
-
     def _place_of(self, claim: str) -> str:
         return claim
 
     async def _sources(self, snapshot: VolumeSnapshot) -> list[SnapshotSource]:
-        claim = self._claims.get(next(iter(self._places_of(snapshot)), ""))
+        claim = self._claims.get(f"{snapshot.metadata.namespace}/{SINGLE.claim_of(snapshot)}")
         if claim is None:
             return []
         volume = self._volumes.get(claim.spec.volume_name)
         return [SnapshotSource(claim, volume, await node_of(self._client, volume))]
 
-    def _restorable(self, snapshot: VolumeSnapshot, living: Sequence[VolumeSnapshot]) -> Sequence[str]:
-        return (snapshot.key,)
+    async def _ending(self, snapshot: VolumeSnapshot, content: VolumeSnapshotContent | None) -> Facts:
+        group, restored = await self._group_of(snapshot), self._restored([snapshot.key])
+        return SnapshotFacts(SINGLE, snapshot, content, group=group, restored=restored, ours=self._ours)
 
     async def _group_of(self, snapshot: VolumeSnapshot) -> str:
+        """The key of the group that a snapshot is a member of, while that is not being deleted; else ""."""
         owner = group_of(snapshot)
         if owner is None:
             return ""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tonnage.base.errors import ApiAlreadyExistsError, InvalidError, UnavailableError
 from tonnage.controller.config import LoopContext
+from tonnage.controller.snapshots.decision import SnapshotFacts
 from tonnage.controller.snapshots.loop import SnapshotLoop
 from tonnage.controller.snapshots.members import (
     MEMBERS,
@@ -47,6 +48,9 @@ log = logging.getLogger(__name__)
 _BY_HANDLE = "group snapshots: volumes by driver and handle"
 
 
+Facts = SnapshotFacts[VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotClass]
+
+
 class GroupSnapshotController(SnapshotLoop[VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotClass]):
     """The loop of VolumeGroupSnapshots; it makes their members. The agents of the nodes take the snapshots."""
 
@@ -65,21 +69,17 @@ class GroupSnapshotController(SnapshotLoop[VolumeGroupSnapshot, VolumeGroupSnaps
         )
         self._members.add_index(MEMBERS, members)
 
-    def _places_of(self, snapshot: VolumeGroupSnapshot) -> Iterable[str]:
-        return (snapshot.metadata.namespace,)
-
     def _place_of(self, claim: str) -> str:
         return claim.partition("/")[0]
 
     # Facts
 
-    def _restorable(self, snapshot: VolumeGroupSnapshot, living: Sequence[VolumeSnapshot]) -> Sequence[str]:
-        return [member.key for member in living]
-
-    async def _living(self, snapshot: VolumeGroupSnapshot) -> list[VolumeSnapshot]:
-        """The members that are there: a live read, since the group's data goes once there are none."""
+    async def _ending(self, snapshot: VolumeGroupSnapshot, content: VolumeGroupSnapshotContent | None) -> Facts:
+        # A live read of its members, since the group's data goes once there are none.
         found = (await self._client.list(SNAPSHOTS, snapshot.metadata.namespace, tolerant=True)).items
-        return [one for one in found if snapshot.metadata.uid in members(one)]
+        living = [one for one in found if snapshot.metadata.uid in members(one)]
+        restored = self._restored(one.key for one in living)
+        return SnapshotFacts(GROUP, snapshot, content, living=living, restored=restored, ours=self._ours)
 
     async def _sources(self, snapshot: VolumeGroupSnapshot) -> list[SnapshotSource]:
         """The claims that the selector finds now, by name."""

@@ -38,7 +38,7 @@ from tonnage.controller.snapshots.reports import Reports
 from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
 from tonnage.kubernetes.api.kinds import SNAPSHOTS
 from tonnage.kubernetes.api.origin import is_restore, reference
-from tonnage.kubernetes.api.snapshot import PROVISIONER_SOURCE, VolumeSnapshot
+from tonnage.kubernetes.api.snapshot import PROVISIONER_SOURCE
 from tonnage.kubernetes.client.cache import Cache
 from tonnage.kubernetes.client.controller import Reconciler, on_add, on_difference, settle
 from tonnage.kubernetes.client.indexes import claimed, claims, volumes
@@ -83,28 +83,16 @@ class SnapshotLoop(Reconciler[str], Generic[S, C, K]):
         """Watch what only this shape waits for."""
 
     @abstractmethod
-    def _places_of(self, snapshot: S) -> Iterable[str]:
-        """The places, as _place_of() a claim, where the sources of a snapshot may be."""
-
-    @abstractmethod
     def _place_of(self, claim: str) -> str:
-        """The place of the claim of that key."""
+        """The place of the claim of that key, by which snapshots are found: its key, or its namespace."""
 
     @abstractmethod
     async def _sources(self, snapshot: S) -> list[SnapshotSource]:
         """The claims that a snapshot is made of. Raises: ApiError, UnavailableError."""
 
     @abstractmethod
-    def _restorable(self, snapshot: S, living: Sequence[VolumeSnapshot]) -> Sequence[str]:
-        """The keys of the VolumeSnapshots that claims may be made from: it, or the members of a group."""
-
-    async def _group_of(self, snapshot: S) -> str:
-        """The key of the group that a snapshot is a member of, while that is not being deleted; else ""."""
-        return ""
-
-    async def _living(self, snapshot: S) -> list[VolumeSnapshot]:
-        """The members of a group that are there."""
-        return []
+    async def _ending(self, snapshot: S, content: C | None) -> SnapshotFacts[S, C, K]:
+        """What keeps a snapshot that is being deleted. Raises: ApiError, UnavailableError."""
 
     def _members_of(self, snapshot: S, content: C) -> list[MemberFacts]:
         """The members of a group, as its content has them."""
@@ -150,13 +138,7 @@ class SnapshotLoop(Reconciler[str], Generic[S, C, K]):
         if content is None:
             content = await find(self._client, shape.contents, name)
         if deleting:
-            living = await self._living(snapshot)
-            sources = self._restorable(snapshot, living)
-            restored = next((claim.metadata.name for key in sources for claim in self._claims.by(RESTORES, key)), "")
-            group = await self._group_of(snapshot)
-            return SnapshotFacts(
-                shape, snapshot, content, living=living, restored=restored, group=group, ours=self._ours
-            )
+            return await self._ending(snapshot, content)
         if content is not None:
             members = self._members_of(snapshot, content)
             return SnapshotFacts(shape, snapshot, content, members=members, ours=self._ours)
@@ -255,7 +237,12 @@ class SnapshotLoop(Reconciler[str], Generic[S, C, K]):
         return [snapshot.key for place in places for snapshot in self._snapshots.by(self._by_source, place)]
 
     def _sources_of(self, snapshot: S) -> Iterable[str]:
-        return self._places_of(snapshot) if is_open(snapshot) else ()
+        key = f"{snapshot.metadata.namespace}/{self._shape.claim_of(snapshot)}"
+        return (self._place_of(key),) if is_open(snapshot) else ()
+
+    def _restored(self, keys: Iterable[str]) -> str:
+        """A Pending claim that is made from one of these VolumeSnapshots, "" for none."""
+        return next((claim.metadata.name for key in keys for claim in self._claims.by(RESTORES, key)), "")
 
     def _unready_class(self, snapshot: S) -> Iterable[str]:
         return () if snapshot.status.ready_to_use else (self._shape.class_name(snapshot),)

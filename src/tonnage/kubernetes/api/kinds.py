@@ -86,157 +86,93 @@ class Kind(Generic[T]):
         return decode(data, self.struct)
 
 
+def _typed(group: str, struct: type[T], **more: Any) -> Kind[T]:
+    """The kind that a Struct has the name of."""
+    return Kind(group, struct.__name__, plural_of(struct.__name__), struct, **more)
+
+
+def _untyped(group: str, kind: str, **more: Any) -> Kind[PartialObject]:
+    """A kind of which only the metadata are read."""
+    return Kind(group, kind, plural_of(kind), PartialObject, **more)
+
+
+def plural_of(kind: str) -> str:
+    """The plural of a kind, as in URL paths, of all but few."""
+    name = kind.lower()
+    if name.endswith("y"):
+        return f"{name[:-1]}ies"
+    return f"{name}es" if name.endswith("s") else f"{name}s"
+
+
 _STORAGE = "storage.k8s.io"
-NAMESPACES = Kind("", "Namespace", "namespaces", core.Namespace, namespaced=False, short=("ns",))
-NODES = Kind("", "Node", "nodes", core.Node, namespaced=False, short=("no",))
-PODS = Kind("", "Pod", "pods", pods.Pod, short=("po",))
-CLAIMS = Kind("", "PersistentVolumeClaim", "persistentvolumeclaims", core.PersistentVolumeClaim, short=("pvc",))
-VOLUMES = Kind("", "PersistentVolume", "persistentvolumes", core.PersistentVolume, namespaced=False, short=("pv",))
-EVENTS = Kind("", "Event", "events", core.Event, short=("ev",))
-CONFIG_MAPS = Kind("", "ConfigMap", "configmaps", core.ConfigMap, short=("cm",))
-SECRETS = Kind("", "Secret", "secrets", core.Secret)
-SERVICE_ACCOUNTS = Kind("", "ServiceAccount", "serviceaccounts", core.ServiceAccount, short=("sa",))
-RESOURCE_QUOTAS = Kind("", "ResourceQuota", "resourcequotas", core.ResourceQuota, short=("quota",))
-LIMIT_RANGES = Kind("", "LimitRange", "limitranges", core.LimitRange, short=("limits",))
-STORAGE_CLASSES = Kind(
-    _STORAGE, "StorageClass", "storageclasses", storage.StorageClass, namespaced=False, short=("sc",)
-)
-CSI_DRIVERS = Kind(_STORAGE, "CSIDriver", "csidrivers", storage.CSIDriver, namespaced=False)
-CSI_NODES = Kind(_STORAGE, "CSINode", "csinodes", storage.CSINode, namespaced=False)
-CAPACITIES = Kind(_STORAGE, "CSIStorageCapacity", "csistoragecapacities", storage.CSIStorageCapacity)
-ATTACHMENTS = Kind(_STORAGE, "VolumeAttachment", "volumeattachments", storage.VolumeAttachment, namespaced=False)
-LEASES = Kind("coordination.k8s.io", "Lease", "leases", core.Lease)
+NAMESPACES = _typed("", core.Namespace, namespaced=False, short=("ns",))
+NODES = _typed("", core.Node, namespaced=False, short=("no",))
+PODS = _typed("", pods.Pod, short=("po",))
+CLAIMS = _typed("", core.PersistentVolumeClaim, short=("pvc",))
+VOLUMES = _typed("", core.PersistentVolume, namespaced=False, short=("pv",))
+EVENTS = _typed("", core.Event, short=("ev",))
+CONFIG_MAPS = _typed("", core.ConfigMap, short=("cm",))
+SECRETS = _typed("", core.Secret)
+SERVICE_ACCOUNTS = _typed("", core.ServiceAccount, short=("sa",))
+RESOURCE_QUOTAS = _typed("", core.ResourceQuota, short=("quota",))
+LIMIT_RANGES = _typed("", core.LimitRange, short=("limits",))
+STORAGE_CLASSES = _typed(_STORAGE, storage.StorageClass, namespaced=False, short=("sc",))
+CSI_DRIVERS = _typed(_STORAGE, storage.CSIDriver, namespaced=False)
+CSI_NODES = _typed(_STORAGE, storage.CSINode, namespaced=False)
+CAPACITIES = _typed(_STORAGE, storage.CSIStorageCapacity)
+ATTACHMENTS = _typed(_STORAGE, storage.VolumeAttachment, namespaced=False)
+LEASES = _typed("coordination.k8s.io", core.Lease)
 _APPS = "apps"
-DEPLOYMENTS = Kind(_APPS, "Deployment", "deployments", workloads.Deployment, short=("deploy",))
-REPLICA_SETS = Kind(_APPS, "ReplicaSet", "replicasets", workloads.ReplicaSet, short=("rs",))
-STATEFUL_SETS = Kind(_APPS, "StatefulSet", "statefulsets", workloads.StatefulSet, short=("sts",))
-DAEMON_SETS = Kind(_APPS, "DaemonSet", "daemonsets", workloads.DaemonSet, short=("ds",))
-CONTROLLER_REVISIONS = Kind(_APPS, "ControllerRevision", "controllerrevisions", workloads.ControllerRevision)
-JOBS = Kind("batch", "Job", "jobs", workloads.Job)
-CRON_JOBS = Kind("batch", "CronJob", "cronjobs", workloads.CronJob, short=("cj",))
-PRIORITY_CLASSES = Kind(
-    "scheduling.k8s.io", "PriorityClass", "priorityclasses", policy.PriorityClass, namespaced=False, short=("pc",)
-)
-DISRUPTION_BUDGETS = Kind(
-    "policy", "PodDisruptionBudget", "poddisruptionbudgets", policy.PodDisruptionBudget, short=("pdb",)
-)
-SERVICES = Kind("", "Service", "services", PartialObject, short=("svc",))
+DEPLOYMENTS = _typed(_APPS, workloads.Deployment, short=("deploy",))
+REPLICA_SETS = _typed(_APPS, workloads.ReplicaSet, short=("rs",))
+STATEFUL_SETS = _typed(_APPS, workloads.StatefulSet, short=("sts",))
+DAEMON_SETS = _typed(_APPS, workloads.DaemonSet, short=("ds",))
+CONTROLLER_REVISIONS = _typed(_APPS, workloads.ControllerRevision)
+JOBS = _typed("batch", workloads.Job)
+CRON_JOBS = _typed("batch", workloads.CronJob, short=("cj",))
+PRIORITY_CLASSES = _typed("scheduling.k8s.io", policy.PriorityClass, namespaced=False, short=("pc",))
+DISRUPTION_BUDGETS = _typed("policy", policy.PodDisruptionBudget, short=("pdb",))
+SERVICES = _untyped("", "Service", short=("svc",))
 ENDPOINTS = Kind("", "Endpoints", "endpoints", PartialObject, short=("ep",))
-REPLICATION_CONTROLLERS = Kind("", "ReplicationController", "replicationcontrollers", PartialObject, short=("rc",))
-POD_TEMPLATES = Kind("", "PodTemplate", "podtemplates", PartialObject)
-ENDPOINT_SLICES = Kind("discovery.k8s.io", "EndpointSlice", "endpointslices", PartialObject)
+REPLICATION_CONTROLLERS = _untyped("", "ReplicationController", short=("rc",))
+POD_TEMPLATES = _untyped("", "PodTemplate")
+ENDPOINT_SLICES = _untyped("discovery.k8s.io", "EndpointSlice")
 _NETWORKING = "networking.k8s.io"
-INGRESSES = Kind(_NETWORKING, "Ingress", "ingresses", PartialObject, short=("ing",))
-INGRESS_CLASSES = Kind(_NETWORKING, "IngressClass", "ingressclasses", PartialObject, namespaced=False)
-NETWORK_POLICIES = Kind(_NETWORKING, "NetworkPolicy", "networkpolicies", PartialObject, short=("netpol",))
-AUTOSCALERS = Kind(
-    "autoscaling", "HorizontalPodAutoscaler", "horizontalpodautoscalers", PartialObject, short=("hpa",), version="v2"
-)
-RUNTIME_CLASSES = Kind("node.k8s.io", "RuntimeClass", "runtimeclasses", PartialObject, namespaced=False)
+INGRESSES = _untyped(_NETWORKING, "Ingress", short=("ing",))
+INGRESS_CLASSES = _untyped(_NETWORKING, "IngressClass", namespaced=False)
+NETWORK_POLICIES = _untyped(_NETWORKING, "NetworkPolicy", short=("netpol",))
+AUTOSCALERS = _untyped("autoscaling", "HorizontalPodAutoscaler", short=("hpa",), version="v2")
+RUNTIME_CLASSES = _untyped("node.k8s.io", "RuntimeClass", namespaced=False)
 _CERTIFICATES = "certificates.k8s.io"
-SIGNING_REQUESTS = Kind(
-    _CERTIFICATES,
-    "CertificateSigningRequest",
-    "certificatesigningrequests",
-    certificate.CertificateSigningRequest,
-    namespaced=False,
-    short=("csr",),
+SIGNING_REQUESTS = _typed(_CERTIFICATES, certificate.CertificateSigningRequest, namespaced=False, short=("csr",))
+TRUST_BUNDLES = _typed(
+    _CERTIFICATES, certificate.ClusterTrustBundle, namespaced=False, version="v1beta1", newer=("v1",)
 )
-TRUST_BUNDLES = Kind(
-    _CERTIFICATES,
-    "ClusterTrustBundle",
-    "clustertrustbundles",
-    certificate.ClusterTrustBundle,
-    namespaced=False,
-    version="v1beta1",
-    newer=("v1",),
-)
-POD_CERTIFICATE_REQUESTS = Kind(
-    _CERTIFICATES,
-    "PodCertificateRequest",
-    "podcertificaterequests",
-    certificate.PodCertificateRequest,
-    version="v1beta1",
-    newer=("v1",),
-)
-CERTIFICATE_REQUESTS = Kind(
-    "cert-manager.io",
-    "CertificateRequest",
-    "certificaterequests",
-    certificate.CertificateRequest,
-    short=("cr", "crs"),
-)
-ATTRIBUTES_CLASSES = Kind(
-    _STORAGE,
-    "VolumeAttributesClass",
-    "volumeattributesclasses",
-    storage.VolumeAttributesClass,
-    namespaced=False,
-    short=("vac",),
-)
+POD_CERTIFICATE_REQUESTS = _typed(_CERTIFICATES, certificate.PodCertificateRequest, version="v1beta1", newer=("v1",))
+CERTIFICATE_REQUESTS = _typed("cert-manager.io", certificate.CertificateRequest, short=("cr", "crs"))
+ATTRIBUTES_CLASSES = _typed(_STORAGE, storage.VolumeAttributesClass, namespaced=False, short=("vac",))
 CONTENTS = Kind("tonnage.dev", "Content", "contents", content.ContentObject)
 _SNAPSHOT = "snapshot.storage.k8s.io"
-SNAPSHOTS = Kind(_SNAPSHOT, "VolumeSnapshot", "volumesnapshots", snapshot.VolumeSnapshot, short=("vs",))
-SNAPSHOT_CONTENTS = Kind(
-    _SNAPSHOT,
-    "VolumeSnapshotContent",
-    "volumesnapshotcontents",
-    snapshot.VolumeSnapshotContent,
-    namespaced=False,
-    short=("vsc", "vscs"),
+SNAPSHOTS = _typed(_SNAPSHOT, snapshot.VolumeSnapshot, short=("vs",))
+SNAPSHOT_CONTENTS = _typed(_SNAPSHOT, snapshot.VolumeSnapshotContent, namespaced=False, short=("vsc", "vscs"))
+SNAPSHOT_CLASSES = _typed(_SNAPSHOT, snapshot.VolumeSnapshotClass, namespaced=False, short=("vsclass", "vsclasses"))
+GROUP_SNAPSHOTS = _typed(group_snapshot.GROUP, group_snapshot.VolumeGroupSnapshot, short=("vgs",))
+GROUP_CONTENTS = _typed(
+    group_snapshot.GROUP, group_snapshot.VolumeGroupSnapshotContent, namespaced=False, short=("vgsc", "vgscs")
 )
-SNAPSHOT_CLASSES = Kind(
-    _SNAPSHOT,
-    "VolumeSnapshotClass",
-    "volumesnapshotclasses",
-    snapshot.VolumeSnapshotClass,
-    namespaced=False,
-    short=("vsclass", "vsclasses"),
+GROUP_CLASSES = _typed(
+    group_snapshot.GROUP, group_snapshot.VolumeGroupSnapshotClass, namespaced=False, short=("vgsclass", "vgsclasses")
 )
-GROUP_SNAPSHOTS = Kind(
-    group_snapshot.GROUP,
-    "VolumeGroupSnapshot",
-    "volumegroupsnapshots",
-    group_snapshot.VolumeGroupSnapshot,
-    short=("vgs",),
-)
-GROUP_CONTENTS = Kind(
-    group_snapshot.GROUP,
-    "VolumeGroupSnapshotContent",
-    "volumegroupsnapshotcontents",
-    group_snapshot.VolumeGroupSnapshotContent,
-    namespaced=False,
-    short=("vgsc", "vgscs"),
-)
-GROUP_CLASSES = Kind(
-    group_snapshot.GROUP,
-    "VolumeGroupSnapshotClass",
-    "volumegroupsnapshotclasses",
-    group_snapshot.VolumeGroupSnapshotClass,
-    namespaced=False,
-    short=("vgsclass", "vgsclasses"),
-)
-DEFINITIONS = Kind(
-    "apiextensions.k8s.io",
-    "CustomResourceDefinition",
-    "customresourcedefinitions",
-    PartialObject,
-    namespaced=False,
-    short=("crd", "crds"),
-)
+DEFINITIONS = _untyped("apiextensions.k8s.io", "CustomResourceDefinition", namespaced=False, short=("crd", "crds"))
 _RBAC = "rbac.authorization.k8s.io"
-ROLES = Kind(_RBAC, "Role", "roles", PartialObject)
-ROLE_BINDINGS = Kind(_RBAC, "RoleBinding", "rolebindings", PartialObject)
-CLUSTER_ROLES = Kind(_RBAC, "ClusterRole", "clusterroles", rbac.ClusterRole, namespaced=False)
-CLUSTER_ROLE_BINDINGS = Kind(_RBAC, "ClusterRoleBinding", "clusterrolebindings", PartialObject, namespaced=False)
+ROLES = _untyped(_RBAC, "Role")
+ROLE_BINDINGS = _untyped(_RBAC, "RoleBinding")
+CLUSTER_ROLES = _typed(_RBAC, rbac.ClusterRole, namespaced=False)
+CLUSTER_ROLE_BINDINGS = _untyped(_RBAC, "ClusterRoleBinding", namespaced=False)
 ALL: tuple[Kind[Any], ...] = tuple(kind for kind in list(vars().values()) if isinstance(kind, Kind))
 """All kinds above, in that order."""
 # Of a cluster, not of the box: only their existence is checked.
 _ADMISSION = "admissionregistration.k8s.io"
-MUTATING_POLICIES = Kind(
-    _ADMISSION, "MutatingAdmissionPolicy", "mutatingadmissionpolicies", PartialObject, namespaced=False
-)
-MUTATING_BINDINGS = Kind(
-    _ADMISSION, "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", PartialObject, namespaced=False
-)
+MUTATING_POLICIES = _untyped(_ADMISSION, "MutatingAdmissionPolicy", namespaced=False)
+MUTATING_BINDINGS = _untyped(_ADMISSION, "MutatingAdmissionPolicyBinding", namespaced=False)
 BY_KIND: dict[tuple[str, str], Kind[Any]] = {(k.api_version, k.kind): k for k in ALL}

@@ -51,6 +51,62 @@ REFUSED_PAUSE = 300.0
 """Seconds until an agent that may not label its node retries."""
 
 
+@dataclass(frozen=True)
+class WorkItem:
+    """A capacity object of this node that is not as it should be: all of its fields, for one write.
+
+    No event queues an item. Each pass of publish() compares the newest numbers of every class with what the watch or
+    our own write returned last: there is an item from the moment that they differ until a write has made them equal.
+    wake() only begins the next pass earlier, and the first pass after a kill finds the same items.
+
+    There are no duplicates: a pass makes at most one item for each object's name, with the numbers of that moment. So
+    any number of changes before a pass are one write, and a change that was undone is none. An object of the class
+    under another name is no item: the pass removes it.
+
+    is_urgent: it publishes too much, lacks a field, or somebody changed it. is_higher: it publishes too little. One
+    that is both is written with the lower of both numbers, and is an item again until the node may publish more.
+    """
+
+    desired: DesiredCapacity
+    is_urgent: bool
+    is_higher: bool
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Items that are written in one pass.
+
+    may_rise: whether numbers may increase. is_held: whether urgent items wait for a later pass. pause: seconds until
+    that, None where nothing waits.
+    """
+
+    items: Sequence[WorkItem]
+    may_rise: bool
+    is_held: bool
+    pause: float | None
+
+
+class Pace:
+    """Times of the writes of one node: urgent items every DECREASE_EVERY, higher numbers every INCREASE_EVERY."""
+
+    def __init__(self) -> None:
+        self._urgent_at = self._rise_at = float("-inf")
+
+    def batch(self, items: Sequence[WorkItem], now: float) -> Batch:
+        """Choose the items to write now, urgent ones first."""
+        may_write, may_rise = now >= self._urgent_at, now >= self._rise_at
+        due = [item for item in items if item.is_urgent and may_write]
+        due += [item for item in items if item.is_higher and not item.is_urgent and may_rise]
+        is_held = not may_write and any(item.is_urgent for item in items)
+        is_low = not may_rise and any(item.is_higher for item in items)
+        if any(item.is_urgent for item in due):
+            self._urgent_at = now + DECREASE_EVERY
+        if may_rise and any(item.is_higher for item in due):
+            self._rise_at = now + INCREASE_EVERY
+        pause = self._urgent_at - now if is_held else self._rise_at - now if is_low else None
+        return Batch(due, may_rise, is_held, pause)
+
+
 class CapacityPublisher:
     """Writes capacity objects.
 
@@ -66,13 +122,12 @@ class CapacityPublisher:
         readings: Readings,
         clock: Clock,
     ) -> None:
-        self._tiers = NodeTiers(client, informers, config, clock)
-        self._tiers.wake = self.wake
+        self._wake = asyncio.Event()
+        self._tiers = NodeTiers(client, informers, config, clock, wake=self.wake)
         self._drivers, self._ledger, self._readings = readings.drivers, readings.ledger, readings
         self._node, self._clock = config.node_name, clock
-        self._wake = asyncio.Event()
         self._own = OwnCapacity(client, informers, events, config, wake=self.wake)
-        self._written = self._increased = float("-inf")
+        self._pace = Pace()
         self._backoff = Backoff(initial=1.0, maximum=300.0)
         self.is_published = False
         """Whether all classes of all drivers were published once, as objects or tiers."""
@@ -109,31 +164,22 @@ class CapacityPublisher:
         everything = self._all_desired()
         plan = self._tiers.plan(everything)
         await self._tiers.lower(plan)
-        all_desired = [desired for desired in everything if desired.class_name in plan.own]
-        now = self._clock.monotonic()
-        changed = {w.name for w in all_desired if self._own.is_changed(w)}
         rejected = await self._remove_obsolete(everything)
-        lower = [w for w in all_desired if w.name in changed or self._is_urgent(w)]
-        higher = [w for w in all_desired if self._is_higher(w) and w not in lower]
-        may_rise = now >= self._increased + INCREASE_EVERY
-        if lower and now >= self._written + DECREASE_EVERY:
-            self._written = now
-            if may_rise and any(self._is_higher(w) for w in lower):
-                self._increased = now
-            rejected += await self._own.write_all(lower, rise=may_rise)
-            higher += [] if may_rise else [w for w in lower if self._is_higher(w)]  # rewritten with the lower number
-            lower = []
-        if higher and may_rise:
-            self._increased = now
-            rejected += await self._own.write_all(higher, rise=True)
-            higher = []
+        items = [self._item(desired) for desired in everything if desired.class_name in plan.own]
+        batch = self._pace.batch(items, self._clock.monotonic())
+        rejected += await self._own.write_all(batch)
         rejected += await self._settle(plan, everything)
         if rejected:
             raise rejected[0]
-        self._note_published(len(everything), waiting=bool(lower))
-        if lower:
-            return self._written + DECREASE_EVERY - now
-        return self._increased + INCREASE_EVERY - now if higher else None
+        self._note_published(len(everything), waiting=batch.is_held)
+        return batch.pause
+
+    def _item(self, desired: DesiredCapacity) -> WorkItem:
+        """Compare an object with what is desired; reports a change by others."""
+        is_changed, have = self._own.is_changed(desired), self._own.there.get(desired.name)
+        if have is None:  # an object that replaces a tier is no increase
+            return WorkItem(desired, self._tiers.now(desired.class_name) > 0, self._own.owner() is not None)
+        return WorkItem(desired, is_changed or self._own.is_urgent(desired, have), desired.is_higher(have))
 
     def _note_published(self, classes: int, *, waiting: bool) -> None:
         sources = sum(len(self._readings.sources(driver)) for driver in self._published())
@@ -162,12 +208,19 @@ class CapacityPublisher:
                     reason = self._readings.faults.get(source)
                     if driver.publishes_ahead(storage_class):
                         reason = reason or names.AHEAD
-                    counts, usual = (
-                        (self._ledger.counted, self._ledger.required_version),
-                        tier.usual(self._ledger.asked(source)),
+                    found.append(
+                        DesiredCapacity(
+                            self._name(source),
+                            source,
+                            driver,
+                            storage_class,
+                            amount,
+                            self._ledger.counted,
+                            self._ledger.required_version,
+                            reason,
+                            tier.usual(self._ledger.asked(source)),
+                        )
                     )
-                    name = self._name(source)
-                    found.append(DesiredCapacity(name, source, driver, storage_class, amount, *counts, reason, usual))
         return found
 
     async def _settle(self, plan: TierPlan, all_desired: Sequence[DesiredCapacity]) -> list[ApiError]:
@@ -203,18 +256,6 @@ class CapacityPublisher:
                     self._own.say(f"{name} is a duplicate of the object of class {obj.storage_class_name}: removed")
                 rejected += await self._own.remove(name)
         return rejected
-
-    # Comparing
-
-    def _is_urgent(self, desired: DesiredCapacity) -> bool:
-        have = self._own.there.get(desired.name)
-        if have is None:  # an object that replaces a tier is no increase
-            return self._tiers.now(desired.class_name) > 0
-        return self._own.is_urgent(desired, have)
-
-    def _is_higher(self, desired: DesiredCapacity) -> bool:
-        have = self._own.there.get(desired.name)
-        return self._own.owner() is not None if have is None else desired.is_higher(have)
 
 
 async def _either(event: asyncio.Event, seconds: float | None) -> None:
@@ -331,17 +372,15 @@ class OwnCapacity:
 
     # Writing
 
-    async def write_all(self, all_desired: Sequence[DesiredCapacity], *, rise: bool) -> list[ApiError]:
-        """Write all desired objects. Idempotent.
-
-        rise: whether numbers may increase.
+    async def write_all(self, batch: Batch) -> list[ApiError]:
+        """Write all items of a batch. Idempotent.
 
         Returns the errors of rejected writes; one rejected object does not stop the others. Raises: UnavailableError.
         """
         rejected: list[ApiError] = []
-        for desired in all_desired:
+        for item in batch.items:
             try:
-                await self._write(desired, rise=rise)
+                await self._write(item.desired, rise=batch.may_rise)
             except ApiError as failure:
                 rejected.append(failure)
         return rejected
@@ -428,7 +467,7 @@ class TierPlan:
 class NodeTiers:
     """Plans and writes the tier labels of this node.
 
-    plan() returns the desired state, lower() and settle() write labels. wake: called when the plan may have changed.
+    plan() returns the desired state, lower() and settle() write labels. wake() is called when the plan may be another.
 
     The agent writes in this order. At no moment, also after a kill between two writes, is more published than there is,
     and no class is without capacity:
@@ -441,8 +480,10 @@ class NodeTiers:
     together. Otherwise a scheduler could not see that an exact object and a tier use the same bytes.
     """
 
-    def __init__(self, client: Client, informers: Informers, config: AgentConfig, clock: Clock) -> None:
-        self.wake: Callable[[], None] = lambda: None
+    def __init__(
+        self, client: Client, informers: Informers, config: AgentConfig, clock: Clock, *, wake: Callable[[], None]
+    ) -> None:
+        self._wake = wake
         node, mode, namespace = config.node_name, config.capacity, config.namespace
         self._client, self._node, self._clock = client, node, clock
         self._mode, self._namespace = mode, namespace
@@ -453,7 +494,7 @@ class NodeTiers:
         self._tiers = informers.of(CAPACITIES, namespace=namespace, labels=names.TIER) if mode != "exact" else None
         if self._tiers is not None:
             # A tier object came or went, or exact capacity is requested.
-            self._tiers.cache.on_change(lambda old, new: self.wake())
+            self._tiers.cache.on_change(lambda old, new: self._wake())
 
     async def wait_synced(self) -> None:
         """Wait until the Node's labels and all tier objects are known."""
@@ -556,7 +597,7 @@ class NodeTiers:
                 raise
             self._rejected_until = self._clock.monotonic() + REFUSED_PAUSE
             log.warning("tier label not written, capacity is published exactly node=%s error=%s", self._node, failure)
-            self.wake()
+            self._wake()
             return
         log.info("tier of node=%s labels=%s", self._node, change)
 
@@ -574,7 +615,7 @@ class NodeTiers:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         """Check only our labels: somebody may have changed them."""
         if new is not None and (old is None or _tiers(old) != _tiers(new)):
-            self.wake()
+            self._wake()
 
 
 def _tiers(node: Node) -> dict[str, str]:

@@ -23,7 +23,6 @@ from tonnage.base.errors import (
     InUseError,
     InvalidError,
     NotFoundError,
-    TonnageError,
     UnavailableError,
     UnsupportedError,
 )
@@ -36,6 +35,7 @@ from tonnage.kubernetes.api.snapshot import MANAGED_BY, VolumeSnapshotContent
 from tonnage.kubernetes.client.cache import Cache
 from tonnage.kubernetes.client.controller import Reconciler
 from tonnage.kubernetes.client.informer import Informer, Informers
+from tonnage.node.deletions import TakenSnapshot
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.snapshots.shared import (
     BY_HANDLE,
@@ -45,9 +45,13 @@ from tonnage.node.snapshots.shared import (
     RETRY_START,
     WORKERS,
     Abandoned,
+    FailureReasons,
     Rejections,
     handle_of,
+    has_volume,
     is_released,
+    parameters_of,
+    secrets_of,
     without,
 )
 from tonnage.provisioning.claims.bind import change, find
@@ -65,29 +69,29 @@ class ContentCalls(Protocol[Content, M]):
     def is_offered(self, driver: DriverInfo) -> bool:
         """Whether the driver has these calls."""
 
-    async def is_here(self, content: Content, driver: DriverInfo) -> bool:
-        """Whether the content is of this node: its volumes or snapshots are here. Raises: CsiError."""
+    async def exists(self, content: Content, driver: DriverInfo) -> bool:
+        """Whether the driver has the snapshot of the content's handle. Raises: CsiError."""
 
-    def may_appear(self, content: Content) -> bool:
-        """Whether what makes it one of this node may come without an event."""
-
-    async def create(self, content: Content, driver: DriverInfo) -> M:
-        """Make its snapshot. Idempotent. Raises: CsiError; InvalidError, NotFoundError: the driver was not asked."""
+    async def create(self, content: Content, driver: DriverInfo, name: str, **given: Mapping[str, str]) -> M:
+        """Make its snapshot under that name. given: parameters and secrets. Idempotent. Raises: CsiError."""
 
     async def find(self, content: Content, driver: DriverInfo) -> M:
-        """Find its snapshot, which was there before. Raises: as create()."""
+        """Find its snapshot, which was there before. Raises: CsiError, NotFoundError."""
 
     def status_of(self, made: M, now: float) -> dict[str, Any]:
         """The content's status with a snapshot. now: seconds since the epoch."""
 
-    async def undo(self, content: Content, driver: DriverInfo, made: M) -> None:
-        """Delete a snapshot whose content went while it was made: nothing names it any more. Raises: CsiError."""
+    def taken(self, made: M) -> TakenSnapshot:
+        """The ids of an answer of the driver."""
 
-    def retry(self, failure: CsiError) -> float | None:
-        """Seconds until a creation that failed is repeated, None for the back-off."""
+    async def named(self, content: Content, driver: DriverInfo) -> TakenSnapshot | None:
+        """What the content names, and the driver may have. Raises: CsiError."""
 
-    async def delete(self, content: Content, driver: DriverInfo) -> None:
-        """Delete what the content has, unless another content has it too. Raises: CsiError, InUseError."""
+    def ours(self, content: Content, driver: DriverInfo, name: str) -> TakenSnapshot | None:
+        """What our driver may have made under that name. Raises: UnavailableError."""
+
+    async def other_user(self, content: Content, taken: TakenSnapshot) -> str:
+        """Another content of this node that is to keep that, "" for none. Raises: InUseError: it may go later."""
 
 
 class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
@@ -102,7 +106,7 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
         node: NodeContext,
         informers: Informers,
         calls: ContentCalls[C, M],
-        rejections: Rejections[S, C, K],
+        reasons: FailureReasons,
         shape: SnapshotShape[S, C, K],
     ) -> None:
         super().__init__(name, workers=WORKERS, backoff=Backoff(RETRY_START, RETRY_MAX))
@@ -112,7 +116,7 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
         self._kind: Kind[C] = shape.contents
         self._own: Informer[C] = informers.of(self._kind, labels=f"{MANAGED_BY}={node.scope.label}", optional=True)
         self._unowned: Cache[C] | None = None
-        self._rejections: Rejections[S, C, K] = rejections
+        self._rejections: Rejections[S, C, K] = Rejections(node, shape, reasons)
         self._abandoned = Abandoned(node)
         self.watch(self._own, self._changed)
         node.volumes.add_index(BY_HANDLE, handle_of)
@@ -197,15 +201,31 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
         if content is None or driver is None:
             return None
         meta = content.metadata
-        if not await self._calls.is_here(content, driver):
+        if not await self._is_here(content, driver):
             if not meta.deleting or self._shape.recorded(content):
-                return RETRY_MAX if self._calls.may_appear(content) else None
+                return RETRY_MAX if self._is_unique(content) else None  # a snapshot may be imported
             if wait := self._abandoned.left(content):
                 return wait
         labels = {"metadata": {"labels": {MANAGED_BY: self._node.scope.label}}}
         with suppress(ApiNotFoundError):
             await self._client.patch(self._kind, meta.name, labels, resource_version=meta.resource_version)
         return None
+
+    async def _is_here(self, content: C, driver: DriverInfo) -> bool:
+        """Whether the content is of this node, which has its volumes or its snapshot. Raises: CsiError."""
+        handles = self._shape.handles(content)
+        found = [handle for handle in handles if has_volume(self._node.volumes, driver, handle)]
+        if (handles and len(found) == len(handles)) or (
+            self._is_unique(content) and await self._calls.exists(content, driver)
+        ):
+            return True
+        if found and found[0] == handles[0] and not content.metadata.deleting:
+            self._rejections.apart(content, found)
+        return False
+
+    def _is_unique(self, content: C) -> bool:
+        """Whether its handle is named by uid, and so unique among nodes; names that people gave are not."""
+        return self._shape.named_by_uid.search(content.handle) is not None
 
     async def _make_ready(self, content: C, driver: DriverInfo) -> float | None:
         calls, shape = self._calls, self._shape
@@ -214,16 +234,17 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
             return None
         try:
             self._check(content, driver, is_new=is_new)
-            made = await (calls.create(content, driver) if is_new else calls.find(content, driver))
+            made = await (self._create(content, driver) if is_new else calls.find(content, driver))
         except (CsiError, *NOTHING_MADE) as failure:
-            return await self._rejected(content, driver, failure)
+            return await self._rejections.rejected(content, driver, failure, partial(self._write, content))
         self._rejections.forget(content.key)
         if is_new:
             log.info("%s made content=%s snapshot=%s driver=%s", shape.word, content.key, made.id, driver.name)
             self._node.readings.want(driver.name)  # before it is reported: others may ask for that capacity now
         if not await self._write(content, calls.status_of(made, self._node.clock.time())):
             if is_new:
-                await calls.undo(content, driver, made)
+                secrets = await secrets_of(self._client, shape, content, driver)
+                await self._delete_taken(content, driver, calls.taken(made), secrets)
             return None
         if not made.ready:
             raise UnavailableError(f"{shape.word} {made.id} of content {content.key} is not ready yet")
@@ -240,14 +261,13 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
             user = shape.snapshots.kind
             raise InvalidError(f"spec.{shape.field('Ref')} has no uid: let a {user} make the content")
 
-    async def _rejected(self, content: C, driver: DriverInfo, failure: TonnageError) -> float | None:
-        try:
-            return await self._rejections.rejected(content, driver, failure, partial(self._write, content))
-        except CsiError as again:
-            after = self._calls.retry(again)
-            if after is None:
-                raise
-            return after
+    async def _create(self, content: C, driver: DriverInfo) -> M:
+        """Make its snapshot. Idempotent. Raises: CsiError; InvalidError, NotFoundError: the driver was not asked."""
+        shape = self._shape
+        parameters = await parameters_of(self._client, shape, content, driver)
+        secrets = await secrets_of(self._client, shape, content, driver)
+        name = shape.csi_name(shape.ref(content).uid)
+        return await self._calls.create(content, driver, name, parameters=parameters, secrets=secrets)
 
     async def _write(self, content: C, status: Mapping[str, Any]) -> bool:
         """Write the status of the content; return False if that is gone."""
@@ -267,12 +287,50 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
             return None
         if now.metadata.labels.get(MANAGED_BY) != self._node.scope.label:
             return None
-        if now.spec.deletion_policy == "Delete":
+        if now.spec.deletion_policy == "Delete" and not self._shape.is_member(now):
             try:
-                await self._calls.delete(now, driver)
+                await self._delete_data(now, driver)
             except (CsiError, InUseError, InvalidError, NotFoundError) as failure:
                 self._rejections.not_deleted(now, failure)
                 raise
         with suppress(ApiNotFoundError, ApiConflictError):
             await change(self._client, self._kind, now, without(self._shape.content_finalizer))
         return None
+
+    async def _delete_data(self, content: C, driver: DriverInfo) -> None:
+        """Delete what the content has, unless another content has it too.
+
+        The Secret is read first: without it, a driver cannot tell what it made. Raises: CsiError, InUseError.
+        """
+        secrets = await secrets_of(self._client, self._shape, content, driver)
+        if self._calls.is_offered(driver) and (taken := await self._taken(content, driver)) is not None:
+            await self._delete_taken(content, driver, taken, secrets)
+
+    async def _taken(self, content: C, driver: DriverInfo) -> TakenSnapshot | None:
+        """What the driver may have for the content, also if that was not reported. Raises: CsiError, UnavailableError.
+
+        Ours has its name in the id. Another driver tells the id only where it makes the snapshot, or finds it made.
+        """
+        calls, shape = self._calls, self._shape
+        taken, uid = await calls.named(content, driver), shape.ref(content).uid
+        if taken is not None or not uid or not shape.handles(content):
+            return taken
+        if driver.default_pool:
+            return calls.ours(content, driver, shape.csi_name(uid))
+        try:
+            return calls.taken(await self._create(content, driver))
+        except NOTHING_MADE:
+            return None
+        except CsiError as failure:
+            if not failure.final:
+                raise
+            return None
+
+    async def _delete_taken(
+        self, content: C, driver: DriverInfo, taken: TakenSnapshot, secrets: Mapping[str, str]
+    ) -> None:
+        if other := await self._calls.other_user(content, taken):
+            log.warning("%s retained id=%s content=%s other=%s", self._shape.word, taken.id, content.key, other)
+            return
+        await self._node.deletions.delete_snapshots(driver, taken, content, secrets)
+        self._node.readings.want(driver.name, freed=True)

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 from zlib import crc32
 
 from tonnage.base.aio.clock import rfc3339
@@ -43,7 +43,6 @@ _SECRET_KEYS = frozenset(
 )
 _OURS = frozenset({names.ON_NODE_GONE})
 """Parameters of a class that are for the controller, not for the driver."""
-M = TypeVar("M")
 
 
 @dataclass(frozen=True)
@@ -90,21 +89,19 @@ async def secrets_of(client: Client, shape: SnapshotShape[S, C, K], content: C, 
         raise NotFoundError(f"there is no Secret {ref.namespace}/{ref.name}: make it again") from None
 
 
-async def found_made(call: Awaitable[M]) -> M | None:
-    """The answer of a creation that is repeated to learn an id; None where nothing was made. Raises: CsiError."""
-    try:
-        return await call
-    except NOTHING_MADE:
-        return None
-    except CsiError as failure:
-        if not failure.final:
-            raise
-        return None
-
-
 def handle_of(volume: PersistentVolume) -> Iterable[str]:
     """Index of PersistentVolumes: driver and handle."""
     return (f"{volume.spec.csi.driver} {volume.spec.csi.volume_handle}",) if volume.spec.csi is not None else ()
+
+
+async def has_id(call: Awaitable[object | None]) -> bool:
+    """Whether a driver, as it answers this call, has what was asked for. Raises: CsiError."""
+    try:
+        return await call is not None
+    except CsiError as failure:
+        if failure.infeasible:  # no driver has such an id
+            return False
+        raise
 
 
 def has_volume(volumes: Cache[PersistentVolume], driver: DriverInfo, handle: str) -> bool:
@@ -208,23 +205,28 @@ class Rejections(Generic[S, C, K]):
         if is_new:  # of a full pool only the numbers differ
             error = {"message": text, "time": rfc3339(self._node.clock.time())}
             await write({"readyToUse": False, "error": error})
-        self.tell(content, self._reasons.not_made, self.sentence(text), kind_of(failure))
+        self._tell(content, self._reasons.not_made, f"Failed to create {self._shape.word}: {text}", kind_of(failure))
         if content.key in self._full and code is Code.RESOURCE_EXHAUSTED:
             return None
         if isinstance(failure, NotFoundError):
             after = LOOK_EVERY
-        if code not in (None, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.RESOURCE_EXHAUSTED):
+        may_wait = (None, Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.RESOURCE_EXHAUSTED)
+        if code not in may_wait and not (code is Code.INTERNAL and self._shape.stops_writers):
             raise failure
         return after
+
+    def apart(self, content: C, found: Sequence[str]) -> None:
+        """Report that this node has only these of the content's volumes: no node has all of them."""
+        others = ", ".join(handle for handle in self._shape.handles(content) if handle not in found)
+        why = (
+            f"volumes {', '.join(found)} are on node {self._node.scope.node}, {others} are not: a group is of one node"
+        )
+        self._tell(content, self._reasons.not_made, f"Failed to create {self._shape.word}: {why}", "apart")
 
     def not_deleted(self, content: C, failure: TonnageError) -> None:
         """Report why a snapshot was not deleted."""
         text = f"Failed to delete {self._shape.word}: {failure}"
-        self.tell(content, self._reasons.not_deleted, text, kind_of(failure))
-
-    def sentence(self, cause: str) -> str:
-        """The text of an Event about a creation."""
-        return f"Failed to create {self._shape.word}: {cause}"
+        self._tell(content, self._reasons.not_deleted, text, kind_of(failure))
 
     async def _lack(self, content: C, driver: DriverInfo, text: str) -> tuple[str, dict[str, int]]:
         """The text with numbers, and the free bytes of each pool; none where the driver does not tell them."""
@@ -251,7 +253,7 @@ class Rejections(Generic[S, C, K]):
                 return {}
         return found
 
-    def tell(self, content: C, reason: str, text: str, kind: str) -> None:
+    def _tell(self, content: C, reason: str, text: str, kind: str) -> None:
         """Emit once for each kind of failure, on the content and on what it is for, which its user can read."""
         kind = f"{reason} {kind}"
         if self._reported.get(content.key) == kind:

@@ -7,6 +7,7 @@ shape, so that a rule is written once. No I/O.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -25,6 +26,7 @@ from tonnage.kubernetes.api.group_snapshot import (
     VolumeGroupSnapshotClass,
     VolumeGroupSnapshotContent,
     group_content_name,
+    group_name,
     group_of,
     is_member_content,
     member_content,
@@ -54,9 +56,11 @@ from tonnage.kubernetes.api.snapshot import (
     VolumeSnapshotClass,
     VolumeSnapshotContent,
     content_name,
+    snapshot_name,
 )
 
 _NANO = 1_000_000_000
+_UID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 S = TypeVar("S", VolumeSnapshot, VolumeGroupSnapshot)
 C = TypeVar("C", VolumeSnapshotContent, VolumeGroupSnapshotContent)
 K = TypeVar("K", VolumeSnapshotClass, VolumeGroupSnapshotClass)
@@ -85,9 +89,10 @@ class SnapshotShape(Generic[S, C, K]):
     word: of messages. made_for, given: of messages, what a content was made for, and what one names that exists.
     protection: finalizers of a snapshot that has a content. ends: those that are taken off a deleted one, also a
     member's and an earlier provisioner's. secret: annotations that name a content's Secret. role: of the driver's
-    calls, as the keys of Secrets in a class name it. content_name: after a snapshot's uid. claim_word: whose
-    volume a class does not fit. no_source: why there is no claim, or InvalidError. named_content, member_content:
-    content that a snapshot names, or has as a member of a group, "" for none. spec_of: of a content for these claims.
+    calls, as the keys of Secrets in a class name it. content_name, csi_name: after a snapshot's uid. named_by_uid:
+    of ids that are unique among nodes. claim_of: the name of the one claim, "" for none. claim_word: whose volume a
+    class does not fit. no_source: why there is no claim, or InvalidError. named_content, member_content: content
+    that a snapshot names, or has as a member of a group, "" for none. spec_of: of a content for these claims.
     shown: a content's status as its snapshot shows it.
     """
 
@@ -104,10 +109,13 @@ class SnapshotShape(Generic[S, C, K]):
     default_class: str
     secret: tuple[str, str]
     role: str
+    named_by_uid: re.Pattern[str]
+    csi_name: Callable[[str], str]
     content_name: Callable[[str], str]
     class_name: Callable[[S], str]
     named_content: Callable[[S], str]
     member_content: Callable[[S], str]
+    claim_of: Callable[[S], str]
     claim_word: Callable[[S], str]
     no_source: Callable[[S], str]
     spec_of: Callable[[Sequence[SnapshotSource]], dict[str, Any]]
@@ -127,6 +135,8 @@ class SnapshotShape(Generic[S, C, K]):
     """Whether a content keeps a class that it has when a snapshot is bound to it."""
     is_optional: bool = False
     """Whether a cluster may have snapshots without these kinds."""
+    stops_writers: bool = False
+    """Whether a creation that fails may have stopped writers for seconds, and so is not repeated soon."""
 
     def field(self, suffix: str) -> str:
         """The name of a field of contents and snapshots, as volumeSnapshotRef."""
@@ -192,10 +202,13 @@ SINGLE = SnapshotShape(
     default_class=DEFAULT_CLASS,
     secret=(SECRET_NAME, SECRET_NAMESPACE),
     role="snapshotter",
+    named_by_uid=re.compile(rf"{_UID}$"),
+    csi_name=snapshot_name,
     content_name=content_name,
     class_name=lambda snapshot: snapshot.spec.volume_snapshot_class_name or "",
     named_content=lambda snapshot: snapshot.spec.source.volume_snapshot_content_name,
     member_content=member_content,
+    claim_of=lambda snapshot: snapshot.spec.source.persistent_volume_claim_name,
     claim_word=lambda snapshot: f"volume of claim {snapshot.spec.source.persistent_volume_claim_name}",
     no_source=_single_no_source,
     spec_of=_single_spec,
@@ -221,10 +234,13 @@ GROUP = SnapshotShape(
     default_class=DEFAULT_GROUP_CLASS,
     secret=(GROUP_SECRET_NAME, GROUP_SECRET_NAMESPACE),
     role="group-snapshotter",
+    named_by_uid=re.compile(rf"^groupsnapshot-{_UID}$"),
+    csi_name=group_name,
     content_name=group_content_name,
     class_name=lambda group: group.spec.volume_group_snapshot_class_name or "",
     named_content=lambda group: group.spec.source.volume_group_snapshot_content_name,
     member_content=lambda group: "",
+    claim_of=lambda group: "",
     claim_word=lambda group: "volumes of the claims",
     no_source=_group_no_source,
     spec_of=lambda sources: {"source": {"volumeHandles": [source.handle for source in sources]}},
@@ -237,4 +253,5 @@ GROUP = SnapshotShape(
     class_of=lambda content: content.spec.volume_group_snapshot_class_name,
     keeps_class=True,
     is_optional=True,
+    stops_writers=True,
 )

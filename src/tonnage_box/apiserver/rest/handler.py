@@ -10,9 +10,9 @@ from typing import Any
 from tonnage.base.errors import TonnageError
 from tonnage.base.observe import metrics
 from tonnage.kubernetes.api import kinds
-from tonnage.kubernetes.api.remote_command import OpenSession
 from tonnage.kubernetes.api.selectors import Requirement, Selector
 from tonnage.kubernetes.client.transport import PROTOBUF, Request, Response
+from tonnage_box.api.remote_command import OpenSession
 from tonnage_box.apiserver.access import reviews, token_request
 from tonnage_box.apiserver.access.access import ApiAccess
 from tonnage_box.apiserver.request import errors, negotiate

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tonnage.kubernetes.api.remote_command import OpenSession, Session, StreamOptions
 from tonnage.kubernetes.client.transport import Request
+from tonnage_box.api.remote_command import OpenSession, Session, StreamOptions
 from tonnage_box.apiserver.request.errors import bad_request, method_not_allowed, not_built
 from tonnage_box.apiserver.request.options import flag
 from tonnage_box.apiserver.request.routes import RequestPath

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from tonnage.base.errors import ApiError, FieldCause
-from tonnage.kubernetes.api import patch as patches
 from tonnage.kubernetes.api.kinds import DISRUPTION_BUDGETS, PODS
 from tonnage.kubernetes.api.meta import LabelSelector
 from tonnage.kubernetes.api.selectors import from_label_selector
 from tonnage.kubernetes.client.transport import JSON_PATCH
+from tonnage_box.api import patch as patches
 from tonnage_box.apiserver.printers.cells import shown_selector
 from tonnage_box.apiserver.request import negotiate
 from tonnage_box.apiserver.request.errors import bad_request, conflict, forbidden, invalid, wrong_precondition

@@ -14,9 +14,9 @@ import msgspec
 
 from tonnage.base.aio.tasks import KeyedLocks
 from tonnage.base.errors import ApiError, ApiInvalidError, ApiNotFoundError, InvalidError
-from tonnage.kubernetes.api import patch as patches
-from tonnage.kubernetes.api import strategic
 from tonnage.kubernetes.client.transport import JSON_PATCH, MERGE_PATCH
+from tonnage_box.api import patch as patches
+from tonnage_box.api import strategic
 from tonnage_box.apiserver.request import errors, negotiate
 from tonnage_box.apiserver.request.admission_context import AccessControl, AdmissionContext, Operation, Used
 from tonnage_box.apiserver.request.options import DeleteOptions, WriteOptions

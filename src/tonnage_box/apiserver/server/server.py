@@ -16,8 +16,8 @@ from tonnage.base.observe import metrics
 from tonnage.kubernetes.api import kinds
 from tonnage.kubernetes.api.kinds import Kind
 from tonnage.kubernetes.api.policy import SYSTEM_CLASSES
-from tonnage.kubernetes.api.remote_command import OpenSession
 from tonnage.kubernetes.client.transport import Request, Response
+from tonnage_box.api.remote_command import OpenSession
 from tonnage_box.apiserver.access.access import ApiAccess
 from tonnage_box.apiserver.access.default_roles import cluster_role_bindings, cluster_roles
 from tonnage_box.apiserver.access.issuer import discovery

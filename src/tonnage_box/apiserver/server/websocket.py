@@ -15,7 +15,7 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from aiohttp.web_ws import WebSocketResponse
 
 from tonnage.base.errors import ApiError
-from tonnage.kubernetes.api.remote_command import (
+from tonnage_box.api.remote_command import (
     CLOSE,
     ERROR,
     RESIZE,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from tonnage.base.aio.backoff import Backoff
 from tonnage.base.aio.clock import Clock, time_of
-from tonnage.kubernetes.api.pod_fields import REJECTED
 from tonnage.kubernetes.api.pods import Pod
+from tonnage_box.api.pod_fields import REJECTED
 
 _FIRST, _MOST = 1.0, 900.0
 """Seconds, as of the DaemonSet controller."""

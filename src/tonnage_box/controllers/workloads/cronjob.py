@@ -13,13 +13,14 @@ from typing import Any
 from tonnage.base.aio.backoff import Backoff
 from tonnage.base.aio.clock import parse_rfc3339, rfc3339
 from tonnage.base.errors import ApiAlreadyExistsError, ApiError
-from tonnage.kubernetes.api import cron, names
+from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import CRON_JOBS, JOBS
 from tonnage.kubernetes.api.meta import to_builtins
 from tonnage.kubernetes.api.workloads import CronJob, Job
 from tonnage.kubernetes.client.client import refer
 from tonnage.kubernetes.client.controller import Reconciler
 from tonnage.kubernetes.client.object_write import delete_object, write_status
+from tonnage_box.api import cron
 from tonnage_box.controllers.podcontrol.context import ControllerContext, own_key
 from tonnage_box.controllers.podcontrol.expectations import Dependents
 from tonnage_box.controllers.podcontrol.pod_control import in_dying_namespace

@@ -26,10 +26,10 @@ from tonnage.base.aio.clock import Clock
 from tonnage.base.errors import HostError, InvalidError, TonnageError, UnsupportedError
 from tonnage.host.descriptor import closing
 from tonnage.host.encoding import encode
-from tonnage.kubernetes.api import pod_fields, pod_security
 from tonnage.kubernetes.api.meta import to_builtins
 from tonnage.kubernetes.api.pods import Container, Pod, VolumeMount
 from tonnage.storage.images.store import ImageRecord, ImageStore
+from tonnage_box.api import pod_fields, pod_security
 from tonnage_box.kubelet.containers import context, env, exec_process, rootfs, seccomp, termination
 from tonnage_box.kubelet.containers.exec_process import CommandStarter
 from tonnage_box.kubelet.containers.log_writer import LogFile, LogPump

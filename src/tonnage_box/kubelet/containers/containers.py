@@ -18,9 +18,9 @@ from typing import Any
 
 from tonnage.base.aio.clock import Clock
 from tonnage.base.errors import HostError, TonnageError
-from tonnage.kubernetes.api import pod_fields
 from tonnage.kubernetes.api.meta import to_builtins
 from tonnage.kubernetes.api.pods import Container, ContainerStatus, Pod
+from tonnage_box.api import pod_fields
 from tonnage_box.kubelet.containers.runtime import (
     ContainerSpec,
     Ended,

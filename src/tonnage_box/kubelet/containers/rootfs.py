@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from tonnage.base.errors import InvalidError
 from tonnage.host.encoding import encode
-from tonnage.kubernetes.api.pod_security import CAPABILITIES
 from tonnage.kubernetes.api.pods import SecurityContext
+from tonnage_box.api.pod_security import CAPABILITIES
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ADDRESS = "127.0.0.1"

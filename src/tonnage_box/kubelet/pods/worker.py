@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from tonnage.base.aio.backoff import Backoff
 from tonnage.base.aio.clock import Clock, rfc3339, time_of
 from tonnage.base.errors import ApiConflictError, ApiNotFoundError, NotFoundError, TonnageError
-from tonnage.kubernetes.api import pod_fields
 from tonnage.kubernetes.api.core import Node
 from tonnage.kubernetes.api.kinds import PODS
 from tonnage.kubernetes.api.meta import to_builtins
@@ -26,6 +25,7 @@ from tonnage.kubernetes.client.controller import Controller
 from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.kubernetes.client.informer import Informer
 from tonnage.provisioning.claims.node_fit import Suitability
+from tonnage_box.api import pod_fields
 from tonnage_box.kubelet.containers.containers import DEFAULT_GRACE, Containers
 from tonnage_box.kubelet.containers.env import Environment
 from tonnage_box.kubelet.containers.paths import Paths

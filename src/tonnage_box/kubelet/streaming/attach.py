@@ -7,7 +7,7 @@ import os
 
 from tonnage.base.errors import PreconditionError
 from tonnage.kubernetes.api.pods import Container
-from tonnage.kubernetes.api.remote_command import STDERR, STDOUT, StreamOptions, Streams
+from tonnage_box.api.remote_command import STDERR, STDOUT, StreamOptions, Streams
 from tonnage_box.kubelet.containers.log_writer import LogPump
 from tonnage_box.kubelet.containers.process import ContainerProcess
 from tonnage_box.kubelet.streaming.stream_copy import resize, write_all

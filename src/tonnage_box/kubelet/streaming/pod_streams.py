@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from tonnage.base.errors import ApiError, TonnageError
 from tonnage.kubernetes.api.pods import Container, Pod
-from tonnage.kubernetes.api.remote_command import STDERR, STDOUT, Session, StreamOptions, Streams
+from tonnage_box.api.remote_command import STDERR, STDOUT, Session, StreamOptions, Streams
 from tonnage_box.kubelet.containers.exec_process import CommandStarter, ExecProcess
 from tonnage_box.kubelet.containers.process import ContainerProcess
 from tonnage_box.kubelet.pods.worker import KubeletParts, PodWorkers

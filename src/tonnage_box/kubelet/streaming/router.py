@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from tonnage.base.errors import ApiError
 from tonnage.kubernetes.api.kinds import PODS
-from tonnage.kubernetes.api.remote_command import Session, StreamOptions, Streams
 from tonnage.kubernetes.client.client import Client
+from tonnage_box.api.remote_command import Session, StreamOptions, Streams
 
 if TYPE_CHECKING:
     from tonnage_box.kubelet.kubelet import Kubelet

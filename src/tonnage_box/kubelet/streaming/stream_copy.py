@@ -10,7 +10,7 @@ import struct
 import termios
 from collections.abc import Callable
 
-from tonnage.kubernetes.api.remote_command import Streams
+from tonnage_box.api.remote_command import Streams
 
 CHUNK = 32 << 10
 _MAX_SIZE = 0xFFFF

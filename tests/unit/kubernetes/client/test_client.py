@@ -21,7 +21,7 @@ from tonnage.kubernetes.api.meta import ObjectMeta, to_builtins
 from tonnage.kubernetes.client import kubeconfig
 from tonnage.kubernetes.client.client import Client, refer
 from tonnage.kubernetes.client.http import HttpTransport
-from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage_box.api.wait import until, until_gone
 from tonnage_box.apiserver.server.server import ApiServer
 
 

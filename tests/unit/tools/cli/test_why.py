@@ -12,8 +12,8 @@ import yaml
 
 from tonnage.kubernetes.api.kinds import NODES, PODS
 from tonnage.kubernetes.api.pods import Pod
-from tonnage.kubernetes.client.wait import until
 from tonnage.tools.cli.main import main
+from tonnage_box.api.wait import until
 from tonnage_box.cli.workloads import pod_with
 from tonnage_box.cluster import Box
 from tonnage_box.data_dir import DataFolder, Settings

@@ -64,7 +64,7 @@ def cron(faults: Faults, new: Obj, old: Obj | None) -> None:
 
 
 def _schedule(faults: Faults, spec: Obj) -> None:
-    from tonnage.kubernetes.api import cron as cron_schedule  # few boxes have CronJobs, all read this file
+    from tonnage_box.api import cron as cron_schedule  # few boxes have CronJobs, all read this file
 
     if len(spec["schedule"]) > cron_schedule.LONGEST:
         faults.too_long("spec.schedule", cron_schedule.LONGEST)

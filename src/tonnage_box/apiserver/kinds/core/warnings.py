@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tonnage.kubernetes.api import pod_fields
+from tonnage_box.api import pod_fields
 from tonnage_box.apiserver.kinds.core import pod_warnings
 from tonnage_box.apiserver.kinds.core.node_labels import of_terms
 from tonnage_box.apiserver.printers.table import dig

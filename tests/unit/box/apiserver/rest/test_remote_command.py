@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tonnage.base.errors import ApiError
-from tonnage.kubernetes.api.remote_command import StreamOptions
 from tonnage.kubernetes.client.transport import Request
+from tonnage_box.api.remote_command import StreamOptions
 from tonnage_box.apiserver.rest.remote_command import read_options
 
 

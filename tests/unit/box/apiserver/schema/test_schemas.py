@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tonnage.kubernetes.api import strategic
+from tonnage_box.api import strategic
 from tonnage_box.apiserver.kinds.groups import RESOURCES
 from tonnage_box.apiserver.schema import schemas
 
@@ -81,7 +81,7 @@ def merged_lists(struct: str, path: str = "") -> dict[str, str]:
 
 @pytest.mark.parametrize("key", list(RESOURCES))
 def test_patches_merge_the_lists_that_openapi_says_they_merge(key: str) -> None:
-    """kubectl makes its patches by OpenAPI, the server applies them by kubernetes/api/strategic.py: they must agree."""
+    """kubectl makes its patches by OpenAPI, the server applies them by tonnage_box/api/strategic.py: they must agree."""
     row = RESOURCES[key]
     said = {
         path: merge_key

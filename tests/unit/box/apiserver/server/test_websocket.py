@@ -21,7 +21,7 @@ from tests.unit.box.apiserver.server.conftest import Box, context, port
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.base.errors import ApiError, UnsupportedError
-from tonnage.kubernetes.api.remote_command import STDERR, STDOUT, Session, StreamInput, StreamOptions, Streams
+from tonnage_box.api.remote_command import STDERR, STDOUT, Session, StreamInput, StreamOptions, Streams
 from tonnage_box.apiserver.server import auth, websocket
 from tonnage_box.apiserver.server.server import ApiServer, extractor
 from tonnage_box.apiserver.storage.store import Store

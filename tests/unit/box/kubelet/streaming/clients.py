@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from tonnage.kubernetes.api.remote_command import StreamInput
+from tonnage_box.api.remote_command import StreamInput
 
 
 @dataclass

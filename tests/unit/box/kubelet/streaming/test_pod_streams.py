@@ -15,9 +15,9 @@ from tests.unit.box.kubelet.streaming.clients import FakeClient
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.base.errors import ApiError, PreconditionError
-from tonnage.kubernetes.api import pod_security
 from tonnage.kubernetes.api.kinds import PODS
-from tonnage.kubernetes.api.remote_command import Session, StreamOptions
+from tonnage_box.api import pod_security
+from tonnage_box.api.remote_command import Session, StreamOptions
 from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
 
 pytestmark = [

@@ -13,8 +13,8 @@ from tests.unit.box.kubelet.streaming.clients import FakeClient
 from tonnage.base.errors import ApiError
 from tonnage.kubernetes.api.kinds import PODS
 from tonnage.kubernetes.api.pods import Pod
-from tonnage.kubernetes.api.remote_command import Session, StreamOptions, Streams
 from tonnage.kubernetes.client.client import Client
+from tonnage_box.api.remote_command import Session, StreamOptions, Streams
 from tonnage_box.apiserver.server.server import ApiServer, extractor
 from tonnage_box.apiserver.storage.store import Store
 from tonnage_box.kubelet.streaming.router import MAX_SESSIONS, StreamRouter

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tonnage.kubernetes.api import pod_security
+from tonnage_box.api import pod_security
 from tonnage_box.kubelet.containers.start.gate import Gate
 from tonnage_box.kubelet.containers.start.machine_code import MACHINES
 from tonnage_box.kubelet.containers.start.program import StartPlan, build

@@ -17,7 +17,7 @@ import pytest
 from tests import keys
 
 from tonnage.base.errors import InvalidError, UnsupportedError
-from tonnage.kubernetes.api import pod_security
+from tonnage_box.api import pod_security
 from tonnage_box.kubelet.containers.start.machine_code import MACHINES
 from tonnage_box.kubelet.containers.start.program import StartPlan, build
 

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tonnage.kubernetes.api import pod_fields, pod_security, pods
-from tonnage.kubernetes.api.pod_security import CAPABILITIES, FieldRule
+from tonnage.kubernetes.api import pods
+from tonnage_box.api import pod_fields, pod_security
+from tonnage_box.api.pod_security import CAPABILITIES, FieldRule
 from tonnage_box.apiserver.schema import schemas
 
 Obj = dict[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tonnage.kubernetes.api.remote_command import StreamOptions
+from tonnage_box.api.remote_command import StreamOptions
 
 
 def test_without_a_command_it_is_attach() -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tonnage.kubernetes.api.pod_security import CONTAINER_CONTEXT, EPHEMERAL_CONTEXT, POD_CONTEXT, FieldRule, Spec
-from tonnage.kubernetes.api.pod_security import POD as NAMESPACES
+from tonnage_box.api.pod_security import CONTAINER_CONTEXT, EPHEMERAL_CONTEXT, POD_CONTEXT, FieldRule, Spec
+from tonnage_box.api.pod_security import POD as NAMESPACES
 
 REJECTED = "Pod was rejected: "
 """How the message of a pod begins that a kubelet does not let begin."""

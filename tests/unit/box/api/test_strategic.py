@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.base.errors import InvalidError
-from tonnage.kubernetes.api.strategic import apply
+from tonnage_box.api.strategic import apply
 
 
 def pod(**spec: Any) -> dict[str, Any]:

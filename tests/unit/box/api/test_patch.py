@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.base.errors import ApiInvalidError, InvalidError
-from tonnage.kubernetes.api.patch import apply_json_patch, merge, same
+from tonnage_box.api.patch import apply_json_patch, merge, same
 
 scalars = st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3)
 values = st.recursive(scalars, lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(max_size=3), v, max_size=3))

@@ -8,7 +8,7 @@ import pytest
 
 from tonnage.kubernetes.api.kinds import CONFIG_MAPS
 from tonnage.kubernetes.client.client import Client
-from tonnage.kubernetes.client.wait import until, until_gone
+from tonnage_box.api.wait import until, until_gone
 
 
 async def test_an_object_that_comes_and_changes_while_waiting(client: Client) -> None:

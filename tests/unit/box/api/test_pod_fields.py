@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 import tonnage
-from tonnage.kubernetes.api import pod_fields, pods
-from tonnage.kubernetes.api.pod_security import POD as NAMESPACES
-from tonnage.kubernetes.api.pod_security import FieldRule
+from tonnage.kubernetes.api import pods
+from tonnage_box.api import pod_fields
+from tonnage_box.api.pod_security import POD as NAMESPACES
+from tonnage_box.api.pod_security import FieldRule
 from tonnage_box.apiserver.schema import schemas
 
 Obj = dict[str, Any]
@@ -97,7 +98,7 @@ HONORED: dict[str, dict[str, str]] = {
     "ResourceRequirements": {
         INFO: "requests",
         f"{KUBELET}/pods/eviction.py": "limits",
-        "kubernetes/api/pod_fields.py": "claims",
+        "tonnage_box/api/pod_fields.py": "claims",
     },
     "VolumeDevice": {BWRAP: "devicePath name"},
     "VolumeMount": {BWRAP: "mountPath name readOnly subPath subPathExpr"},

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.base.errors import InvalidError
-from tonnage.kubernetes.api.cron import parse
+from tonnage_box.api.cron import parse
 
 
 def at(text: str) -> datetime:
