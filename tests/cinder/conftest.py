@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.unit.cinder.kubelet import patient_client
-from tests.vm.conftest import guest_suite, uml  # noqa: F401  # fixtures
 from tests.vm.debian_kernel import cache_folder
+from tests.vm.guests import guest_suite, uml  # noqa: F401  # fixtures
 
 from tonnage.cinder.driver import CinderConfig, CinderDriver
 from tonnage.csi.client.client import CsiClient

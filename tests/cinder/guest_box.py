@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.conftest import Cluster, tonnage
+from tests.clusters import Cluster, tonnage
 from tests.docs.pages import Command, blocks
 from tests.docs.walking import ROOT, Shell, walk
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 from tests.docs.pages import Command, commands
 from tests.docs.walking import ROOT, Shell, make_shell, walk
 from tests.programs import found

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 from tests.docs.pages import Block, Command, blocks
 from tests.docs.walking import ROOT, make_shell, walk
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 from tests.docs.pages import FAILS, READS, UUID, Command
 from tests.docs.terminal import converse
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 
 from tonnage.kubernetes.api import names
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.e2e.agents import SYSTEM, Nodes
-from tests.e2e.conftest import ISSUER, Answer
+from tests.e2e.control_plane import ISSUER, Answer
 from tests.unit.csi.inline.cert.makers import compatible, issue_request
 
 from tonnage.csi.inline.cert.issuers.remote import SIGNER_DOMAIN

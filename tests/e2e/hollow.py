@@ -23,7 +23,7 @@ from cluster.__main__ import down, up
 from cluster.control_plane import answers
 from cluster.processes import Processes
 from tests.e2e.agents import Nodes
-from tests.e2e.conftest import ControlPlane, install
+from tests.e2e.control_plane import ControlPlane, install
 from tests.e2e.processes import Agent
 from tests.processes import arguments
 

@@ -18,7 +18,7 @@ from cluster.__main__ import BUSYBOX
 from cluster.node import PLUGINS, Node
 from cluster.processes import Processes
 from scripts.gen_chart import CHART
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.quantity import to_bytes

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.agents import Nodes
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.quantity import to_bytes

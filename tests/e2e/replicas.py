@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 
 from tonnage.kubernetes.api import names
 

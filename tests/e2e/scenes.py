@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.e2e.agents import Nodes
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.processes import POOL_SIZE, Agent, events, until
 
 from tonnage.kubernetes.api import names

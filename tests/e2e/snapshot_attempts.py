@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.e2e.attempts import DRY, Try, World, apply, delete, patch, put
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.group_snapshot import GROUP_BEING_DELETED, GROUP_CONTENT_BOUND

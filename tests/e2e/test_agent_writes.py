@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.e2e import snapshot_attempts as snapshots
 from tests.e2e.agents import Nodes
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.quantity import to_bytes

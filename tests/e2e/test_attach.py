@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.replicas import Replicas
 
 from tonnage.kubernetes.api import names

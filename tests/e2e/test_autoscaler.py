@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.e2e import inprocess
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.inprocess import add_node, agent_on, node_of, register, scratch_pod, until
 from tests.e2e.replicas import Replicas
 

@@ -19,7 +19,7 @@ from cluster import programs
 from cluster.__main__ import BUSYBOX, down, up
 from cryptography import x509
 from tests.e2e.agents import SYSTEM, Nodes
-from tests.e2e.conftest import ControlPlane, release
+from tests.e2e.control_plane import ControlPlane, release
 from tests.integration.certificates.cert_manager import DEFINITION, KIND, FakeIssuer
 from tests.unit.controller.certificates.pod_certificates import projection, request_body
 from tests.unit.csi.inline.cert.makers import ours

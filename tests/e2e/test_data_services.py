@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.e2e import pods
-from tests.e2e.conftest import release
+from tests.e2e.control_plane import release
 from tests.e2e.machines import SYSTEM, Machines
 from tests.e2e.processes import events, until
 

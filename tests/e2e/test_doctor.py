@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from cluster import programs
 from cluster.__main__ import down, up
-from tests.e2e.conftest import ControlPlane, release
+from tests.e2e.control_plane import ControlPlane, release
 
 from tonnage.base.aio.clock import RealClock, rfc3339
 from tonnage.kubernetes.api import names

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import Answer, ControlPlane
+from tests.e2e.control_plane import Answer, ControlPlane
 
 from tonnage.kubernetes.api import names
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from cluster.processes import free_port
 from tests.e2e.agents import SYSTEM, Nodes
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.hollow import Hollow, cpu_seconds, in_pool, measured
 from tests.e2e.processes import POOL_SIZE, Agent, Program, agent, events, stays
 

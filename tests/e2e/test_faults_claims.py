@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from tests.e2e.agents import Nodes
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.processes import POOL_SIZE, Agent, Program, agent, pool_text, until
 from tests.e2e.scenes import all_room_is_back, bound, claim_path, claim_phase, delete, note, told, volume_path
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.agents import Nodes
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.processes import free
 
 from tonnage.base.aio.clock import RealClock

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.agents import Nodes
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.processes import POOL_SIZE, Agent, agent, events, stays, until
 from tests.e2e.scenes import (
     all_room_is_back,

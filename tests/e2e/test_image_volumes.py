@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cluster.__main__ import BUSYBOX
 from tests.e2e import pods
-from tests.e2e.conftest import helm_program
+from tests.e2e.control_plane import helm_program
 from tests.e2e.machines import Machines
 
 from tonnage.csi.inline.image.attributes import IMAGE

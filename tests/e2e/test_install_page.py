@@ -18,7 +18,7 @@ import pytest
 from cluster import programs
 from cluster.__main__ import BUSYBOX
 from tests.docs.pages import READS, commands
-from tests.e2e.conftest import helm_program
+from tests.e2e.control_plane import helm_program
 from tests.e2e.machines import SYSTEM, Machines
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]

@@ -10,7 +10,7 @@ import pytest
 from tests.e2e import snapshot_attempts as snapshots
 from tests.e2e.agents import CLASS, SYSTEM
 from tests.e2e.attempts import ALLOWED, CLAIMS, FLEX_CLASS, UNCLASSED, VOLUMES, World
-from tests.e2e.conftest import Answer, ControlPlane
+from tests.e2e.control_plane import Answer, ControlPlane
 from tests.e2e.processes import until
 from tests.e2e.rejections import IMMUTABLE, NEWER, REJECTED
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.e2e.conftest import ControlPlane, release
+from tests.e2e.control_plane import ControlPlane, release
 
 from tonnage.tools.ops.install import manifests
 from tonnage.tools.ops.install.options import GROUP_LABEL, Installation

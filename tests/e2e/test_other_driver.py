@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from benchmarks.peer import peer
 from cluster.processes import Processes
-from tests.e2e.conftest import helm_program
+from tests.e2e.control_plane import helm_program
 from tests.e2e.machines import GIB, SYSTEM, Machines, container, pod
 from tests.programs import found
 

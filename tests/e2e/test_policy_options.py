@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.agents import Nodes
-from tests.e2e.conftest import ControlPlane, release
+from tests.e2e.control_plane import ControlPlane, release
 
 from tonnage.kubernetes.api import names
 from tonnage.tools.ops.install import manifests

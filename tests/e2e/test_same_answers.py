@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import JSON_PATCH, MERGE_PATCH, Answer, ControlPlane
+from tests.e2e.control_plane import JSON_PATCH, MERGE_PATCH, Answer, ControlPlane
 from tests.e2e.requests import CASES, DIFFERENT, SPACE, Ask
 
 from tonnage.kubernetes.client.transport import JSON, Request

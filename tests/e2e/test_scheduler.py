@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import ControlPlane, release
+from tests.e2e.control_plane import ControlPlane, release
 from tests.e2e.replicas import Replicas
 
 from tonnage.kubernetes.api import names

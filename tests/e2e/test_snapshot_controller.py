@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.replicas import Replicas
 from tests.e2e.test_snapshot_crds import define
 from tests.unit.controller.snapshots.groupworld import GroupWorld

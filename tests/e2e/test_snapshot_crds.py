@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.unit.box.apiserver.kinds.snapshot import test_group_validation as groups
 from tests.unit.box.apiserver.kinds.snapshot.test_validation import (
     CLASSES,

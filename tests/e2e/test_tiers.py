@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.e2e.agents import SYSTEM, Nodes
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.hollow import Hollow
 from tests.e2e.processes import kubeconfig_of
 

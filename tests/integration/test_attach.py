@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 
 from tonnage_box.testing.network_driver import NETWORK_DRIVER
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 
 from tonnage.base.errors import UnsupportedError
 from tonnage.host.iolimits import ROOT, Cgroups

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 from tests.integration.test_attach import pod
-from tests.unit.cinder.conftest import CHILD
+from tests.unit.cinder.child import CHILD
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 OBJECTS = """

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 from tests.unit.storage.content.server import Files, served
 
 from tonnage.storage.images.store import ImageStore

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.quantity import to_bytes

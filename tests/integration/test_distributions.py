@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests import distributions
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 
 from tonnage import __version__
 from tonnage.kubernetes.api import names

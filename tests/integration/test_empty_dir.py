@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 
 SCRIPT = "dd if=/dev/zero of=/d/big bs=1M count=200 2>&1 | grep -o 'No space left on device'; df -m /d | tail -1"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from cluster import programs
 from tests import processes
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 
 pytestmark = pytest.mark.real
 _SECONDS = 120.0

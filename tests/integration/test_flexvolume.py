@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Cluster, verb
+from tests.clusters import Cluster, verb
 
 from tonnage.host import mount
 from tonnage.kubernetes.api.names import FLEX_PROVISIONERS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.conftest import Cluster, verb
+from tests.clusters import Cluster, verb
 from tests.integration.test_data_services import apply, claim, run, sh
 
 pytestmark = pytest.mark.real

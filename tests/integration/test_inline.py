@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.conftest import Cluster, verb
+from tests.clusters import Cluster, verb
 
 from tonnage.host import mount
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Cluster, verb
+from tests.clusters import Cluster, verb
 from tests.programs import need
 
 from tonnage.host import mount

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.conftest import Cluster, verb
+from tests.clusters import Cluster, verb
 
 from tonnage_box.data_dir import DataFolder
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 from tests.programs import found
 from tests.stories.objects import FAST, apply, storage_class
 

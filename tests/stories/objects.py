@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 
 from tonnage.kubernetes.api import names
 

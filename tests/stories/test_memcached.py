@@ -14,7 +14,7 @@ import pytest
 import yaml
 from benchmarks.driver.memcached_client import MemcachedClient
 from tests import processes
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 from tests.programs import needs
 from tests.stories.objects import apply, sh, size_of
 

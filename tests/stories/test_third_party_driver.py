@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.peer import peer
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 from tests.stories.objects import apply, ephemeral, pod, run, sh
 
 from tonnage.kubernetes.api.quantity import to_bytes

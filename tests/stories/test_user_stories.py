@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 from tests.stories.objects import (
     FAST,
     INLINE,

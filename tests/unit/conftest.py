@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import io
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, redirect_stdout
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, redirect_stdout
 from functools import partial
 from typing import Any
 
 import pytest
+from tests.unit.fixture_types import Running, Settle, Told
 
 from tonnage.kubernetes.api import kinds
 from tonnage.kubernetes.client.client import Client
@@ -22,10 +23,6 @@ from tonnage_box.testing import apiserver, wait
 from tonnage_box.testing.clock import ManualClock, VirtualPolicy
 from tonnage_box.testing.objects import MakeClaim, MakeClass, MakePod, MakeVolume, Objects
 from tonnage_box.testing.wait import Eventually
-
-Running = Callable[..., AbstractAsyncContextManager[None]]
-Told = Callable[[], Awaitable[list[tuple[str, str, str, str]]]]
-Settle = Callable[[], Awaitable[None]]
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from tests.conftest import OF_A_BOX, Cluster, tonnage
+from tests.clusters import OF_A_BOX, Cluster, tonnage
 from tests.programs import absent
 from tests.vm.undelete import Undelete
 

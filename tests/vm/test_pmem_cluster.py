@@ -18,9 +18,9 @@ from cluster.__main__ import BUSYBOX, down, up
 from cluster.processes import free_port
 from deploy.image import debian
 from deploy.image.build import build
-from tests.e2e.conftest import ControlPlane
+from tests.e2e.control_plane import ControlPlane
 from tests.e2e.machines import SYSTEM, ready
-from tests.vm.conftest import HERE, Rig
+from tests.vm.guests import HERE, Rig
 
 from tonnage.kubernetes.api import names
 from tonnage.tools.ops.install.options import GROUP_LABEL, IMAGE

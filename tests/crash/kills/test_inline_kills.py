@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from tests.crash.kills.tracer import Step, Tracer, in_fork
-from tests.unit.csi.inline.conftest import World
 from tests.unit.csi.inline.test_driver import Layers, files
+from tests.unit.csi.inline.world import World
 
 from tonnage.csi.inline.base import Filled, Tree, WritableLayer
 from tonnage.csi.inline.volume import InlinePhase

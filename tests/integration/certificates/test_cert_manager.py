@@ -16,7 +16,7 @@ import pytest
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 from tests.integration.certificates.cert_manager import DEFINITION, KIND, FakeIssuer
 from tests.integration.certificates.test_certificates import EXAMPLE, NAMESPACE, apply, pods, read
 from tests.programs import need

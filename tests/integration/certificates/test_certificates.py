@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from cryptography import x509
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 from tests.programs import need
 
 pytestmark = pytest.mark.real

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from benchmarks.peer import peer
-from tests.conftest import Cluster
+from tests.clusters import Cluster
 from tests.integration.test_attach import NetworkBox, claim, network, pod
 from tests.integration.third_party.sidecar_stack import SPACE, SidecarStack
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.unit.cinder.conftest import CHILD
+from tests.unit.cinder.child import CHILD
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(900)]
 GI = 1 << 30

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conftest import verb
+from tests.clusters import verb
 from tests.programs import find, needs
 
 from tonnage_box.testing import image_archive as made

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.conftest import verb
+from tests.clusters import verb
 
 pytestmark = pytest.mark.real
 CLAIM = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Running
+from tests.unit.fixture_types import Running
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.base.errors import ApiNotFoundError

@@ -9,16 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.cinder.child import CHILD, PATIENCE, Fault
 from tests.unit.cinder.kubelet import patient_client
 
 from tonnage.cinder.driver import CinderConfig, CinderDriver
 from tonnage.csi.client.client import CsiClient
-
-CHILD = Path(__file__).with_name("storage_child.py")
-PATIENCE = 60
-"""Seconds in which a child starts on any machine."""
-
-Fault = Callable[[str, str, str], None]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests import processes
-from tests.unit.cinder.conftest import PATIENCE, Fault
+from tests.unit.cinder.child import PATIENCE, Fault
 from tests.unit.cinder.storage_child import SECRET
 
 from tonnage.base.errors import ExhaustedError, HostError, NotFoundError, UnavailableError

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.cinder.conftest import PATIENCE, Fault
+from tests.unit.cinder.child import PATIENCE, Fault
 from tests.unit.cinder.storage_child import SECRET
 
 from tonnage.cinder.driver import CinderConfig, CinderDriver

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.cinder.conftest import Fault
+from tests.unit.cinder.child import Fault
 from tests.unit.cinder.kubelet import BLOCK, MOUNT, Kubelet
 from tests.unit.cinder.storage_child import SECRET
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
+from tests.unit.fixture_types import Running
 
 from tonnage.controller.claim_groups import ClaimGroupLabels
 from tonnage.kubernetes.api import names

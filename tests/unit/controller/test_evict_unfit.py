@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Settle, Told
 from tests.unit.controller.contexts import context
+from tests.unit.fixture_types import Settle, Told
 
 from tonnage.base.errors import ApiError, ApiNotFoundError
 from tonnage.controller.evict_unfit import FIRST, FORGOTTEN, LONGEST, REASON, UnfitPods, pause

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Told
 from tests.unit.controller.contexts import context
+from tests.unit.fixture_types import Told
 
 from tonnage.base.errors import ApiConflictError, ApiNotFoundError
 from tonnage.controller.free_populators import RETRY, FreedPopulators

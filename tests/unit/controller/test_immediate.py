@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Running, Told
 from tests.unit.controller.contexts import context
+from tests.unit.fixture_types import Running, Told
 
 from tonnage.base.errors import UnavailableError
 from tonnage.controller.config import LoopKey

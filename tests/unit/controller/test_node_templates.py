@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
+from tests.unit.fixture_types import Running
 
 from tonnage.controller.node_templates import NodeTemplates, body
 from tonnage.kubernetes.api import names

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.unit.host.mounted import MI, Mounted
 
 from tonnage.host import loop, mount
 from tonnage.host.run import run
-
-Mounted = Callable[..., int]
-MI = 1 << 20
 
 
 @pytest.fixture

@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.unit.host.mounted import MI, Mounted
 
 from tonnage.host import filesystem, loop
-
-from .conftest import MI, Mounted
 
 pytestmark = pytest.mark.real
 

@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.unit.host.mounted import Mounted
 
 from tonnage.host import btrfs, obstacles
 from tonnage.host.run import run
-
-from .conftest import Mounted
 
 pytestmark = pytest.mark.real
 

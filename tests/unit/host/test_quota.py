@@ -6,12 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.unit.host.mounted import MI, Mounted
 
 from tonnage.base.errors import HostError
 from tonnage.host import quota
 from tonnage.host.descriptor import opened
-
-from .conftest import MI, Mounted
 
 pytestmark = pytest.mark.real
 

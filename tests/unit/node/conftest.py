@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.node.agents import AllEvents
 from tests.unit.node.served import ONE, Mounted, ServedNode
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.kubernetes.api import kinds, names
 from tonnage.kubernetes.client.client import Client
 from tonnage.node import reload
-from tonnage.node.config.agent import AgentConfig
 from tonnage.node.process import NodeProcess
 from tonnage_box.apiserver.server.server import ApiServer
 from tonnage_box.testing import apiserver
 from tonnage_box.testing.node import FakeNode, MakeNode, fake_node
 from tonnage_box.testing.objects import MakeClass, MakePod, Objects
-
-AllEvents = Callable[[], Awaitable[list[tuple[str, str, str]]]]
-
-
-def agent_config(node: str, cluster: str, endpoints: tuple[Path, ...] = (), **more: Any) -> AgentConfig:
-    """An agent that works only when something happens, unless told otherwise."""
-    usual = {"scope": "label", "capacity": "exact", "poll": 0, "sweep_every": 0}
-    return AgentConfig(node, cluster_uid=cluster, endpoints=endpoints, **{**usual, **more})
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-from tests.unit.node.conftest import AllEvents
+from tests.unit.node.agents import AllEvents
 
 from tonnage.base.errors import HostError, InvalidError, UnavailableError
 from tonnage.kubernetes.api import kinds, names

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.node.conftest import AllEvents
+from tests.unit.node.agents import AllEvents
 from tests.unit.node.groupworld import GroupNodeWorld
 from tests.unit.node.snapshotworld import Counting
 

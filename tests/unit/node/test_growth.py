@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.node.conftest import AllEvents
+from tests.unit.node.agents import AllEvents
 
 from tonnage.base.errors import PreconditionError, UnavailableError
 from tonnage.csi.client import types

@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.unit.node.conftest import AllEvents
+from tests.unit.node.agents import AllEvents
 
 from tonnage.base.errors import NotFoundError, UnavailableError
 from tonnage.kubernetes.api import kinds

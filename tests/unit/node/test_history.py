@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.restored import Front
-from tests.unit.node.conftest import AllEvents
+from tests.unit.node.agents import AllEvents
 
 from tonnage.base.errors import ApiNotFoundError, UnavailableError
 from tonnage.base.observe import metrics

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from tests.hanging import HangingPool
-from tests.unit.node.conftest import AllEvents
+from tests.unit.node.agents import AllEvents
 
 from tonnage.base.errors import UnavailableError
 from tonnage.csi.client.client import CsiClient

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.node.conftest import AllEvents
+from tests.unit.node.agents import AllEvents
 from tests.unit.node.snapshotworld import Counting, SnapshotWorld
 
 from tonnage.base.errors import NotFoundError, PreconditionError, UnavailableError

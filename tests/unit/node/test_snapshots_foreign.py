@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
-from tests.unit.node.conftest import agent_config
+from tests.unit.node.agents import agent_config
 from tests.unit.node.snapshotworld import SnapshotWorld
 
 from tonnage.csi.client import types

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Running
+from tests.unit.fixture_types import Running
 
 from tonnage.base.errors import ApiConflictError, ApiNotFoundError, UnavailableError
 from tonnage.kubernetes.api import kinds, names

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.world import World
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.meta import Condition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec.structs import replace
-from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.world import World
 
 from tonnage.kubernetes.api.policy import NEVER
 from tonnage.scheduler.explain import explain

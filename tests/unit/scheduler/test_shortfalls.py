@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.world import World
 
 from tonnage.scheduler.framework.plugin import CycleState
 from tonnage.scheduler.framework.pod_info import compile_ask

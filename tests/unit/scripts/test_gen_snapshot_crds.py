@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from scripts import gen_snapshot_crds
-from tests.unit.box.apiserver.conftest import Api
-from tests.unit.box.apiserver.conftest import api as api
+from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.api import api as api
 from tests.yaml_texts import read_all
 
 from tonnage.kubernetes.api.kinds import DEFINITIONS

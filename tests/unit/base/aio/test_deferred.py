@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from tests.unit.conftest import Running
+from tests.unit.fixture_types import Running
 
 from tonnage.base.aio.deferred import LONGEST, Deferred
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.conftest import Settle
+from tests.unit.fixture_types import Settle
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import ATTACHMENTS, CSI_DRIVERS, NODES, PODS

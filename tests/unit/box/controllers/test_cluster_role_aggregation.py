@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.conftest import Running
+from tests.unit.fixture_types import Running
 
 from tonnage.kubernetes.api.kinds import CLUSTER_ROLES
 from tonnage.kubernetes.client.client import Client

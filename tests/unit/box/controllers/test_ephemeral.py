@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Running, Told
+from tests.unit.fixture_types import Running, Told
 
 from tonnage.base.errors import ApiNotFoundError, PreconditionError
 from tonnage.base.observe.metrics import EPHEMERAL_CREATED, EPHEMERAL_FAILED

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.unit.conftest import Settle, Told
+from tests.unit.fixture_types import Settle, Told
 
 from tonnage.base.errors import ApiNotFoundError
 from tonnage.kubernetes.api import names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.unit.conftest import Running
+from tests.unit.fixture_types import Running
 
 from tonnage.base.errors import ApiError, ApiNotFoundError
 from tonnage.kubernetes.api.kinds import CLAIMS, CONFIG_MAPS, NAMESPACES, PODS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.conftest import Settle, Told
+from tests.unit.fixture_types import Settle, Told
 
 from tonnage.kubernetes.api.kinds import LEASES, NODES
 from tonnage.kubernetes.client.client import Client

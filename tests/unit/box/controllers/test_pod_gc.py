@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.conftest import Settle
+from tests.unit.fixture_types import Settle
 
 from tonnage.base.errors import ApiNotFoundError
 from tonnage.kubernetes.api.kinds import NODES, PODS

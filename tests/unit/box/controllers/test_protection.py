@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Running
+from tests.unit.fixture_types import Running
 
 from tonnage.base.errors import ApiNotFoundError
 from tonnage.kubernetes.api import names

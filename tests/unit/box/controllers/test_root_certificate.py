@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.conftest import Running
+from tests.unit.fixture_types import Running
 
 from tonnage.base.errors import ApiNotFoundError
 from tonnage.kubernetes.api.kinds import CONFIG_MAPS, NAMESPACES

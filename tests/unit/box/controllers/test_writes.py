@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Running, Settle, Told
 from tests.unit.controller.contexts import context
+from tests.unit.fixture_types import Running, Settle, Told
 
 from tonnage.controller.immediate import ImmediateController
 from tonnage.controller.preassigned import PreassignedPods

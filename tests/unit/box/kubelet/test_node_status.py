@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Told
+from tests.unit.fixture_types import Told
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import NODES

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.unit.conftest import Settle
 from tests.unit.controller.snapshots.world import GI, NANO, Recording, World
+from tests.unit.fixture_types import Settle
 
 from tonnage.controller.snapshots.role import SnapshotLoops
 from tonnage.kubernetes.api import names

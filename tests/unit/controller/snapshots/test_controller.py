@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Running, Settle, Told
 from tests.unit.controller.contexts import context
 from tests.unit.controller.snapshots.world import OTHER, Recording, World
+from tests.unit.fixture_types import Running, Settle, Told
 
 from tonnage.controller.snapshots.controller import SnapshotController
 from tonnage.kubernetes.api import names

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Running, Settle, Told
 from tests.unit.controller.contexts import context
 from tests.unit.controller.snapshots.groupworld import TAKEN, GroupLoops, GroupWorld
 from tests.unit.controller.snapshots.world import OTHER, Recording
+from tests.unit.fixture_types import Running, Settle, Told
 
 from tonnage.controller.snapshots.group_controller import GroupSnapshotController
 from tonnage.controller.snapshots.role import SnapshotLoops

@@ -8,8 +8,8 @@ import logging
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Running
 from tests.unit.controller.contexts import context
+from tests.unit.fixture_types import Running
 
 from tonnage.base.aio.clock import rfc3339
 from tonnage.base.errors import ApiAlreadyExistsError, ApiError, ApiNotFoundError

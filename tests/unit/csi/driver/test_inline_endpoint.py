@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.csi.full_client import FullCsiClient
-from tests.unit.csi.inline.conftest import Steered
+from tests.unit.csi.inline.world import Steered
 
 from tonnage.base.errors import UnavailableError
 from tonnage.csi.client.types import AccessMode, VolumeCapability

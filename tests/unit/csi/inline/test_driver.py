@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.unit.csi.inline.conftest import POD, World, until
+from tests.unit.csi.inline.world import POD, World, until
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.base.errors import (

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.csi.inline.conftest import World
+from tests.unit.csi.inline.world import World
 
 from tonnage.base.errors import InvalidError, UnsupportedError
 from tonnage.csi.inline.base import InlinePod, Tree, WritableLayer

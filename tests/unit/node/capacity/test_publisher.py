@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.unit.node.conftest import AllEvents
+from tests.unit.node.agents import AllEvents
 
 from tonnage.csi.client.client import CsiClient
 from tonnage.csi.client.types import VOLUME_ACCESSIBILITY_CONSTRAINTS, VolumeCapability

@@ -6,7 +6,7 @@ import shutil
 from typing import Any
 
 import pytest
-from tests.unit.node.flexvolume.conftest import GIB, FlexNode
+from tests.unit.node.flexvolume.flex_node import GIB, FlexNode
 
 from tonnage.base.errors import ApiError, InvalidError, TonnageError
 from tonnage.csi.client.types import VolumeCapability

@@ -7,7 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
-from tests.unit.node.flexvolume.conftest import FlexNode
+from tests.unit.node.flexvolume.flex_node import FlexNode
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.base.aio.tasks import Background

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.node.conftest import AllEvents
+from tests.unit.node.agents import AllEvents
 
 from tonnage.kubernetes.api import kinds, names
 from tonnage_box.testing.node import FakeNode, MakeNode

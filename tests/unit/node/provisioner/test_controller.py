@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.hanging import HangingPool
-from tests.unit.node.conftest import AllEvents
+from tests.unit.node.agents import AllEvents
 
 from tonnage.base.errors import BusyError, HostError, UnavailableError
 from tonnage.base.transitions import ImpossibleTransitionError

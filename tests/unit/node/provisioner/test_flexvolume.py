@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.unit.node.conftest import AllEvents
+from tests.unit.node.agents import AllEvents
 from tests.unit.node.guillotine import GIB, Guillotine, Mortal, Stage, staged
 
 from tonnage.kubernetes.api import kinds, names

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from tests.unit.node.conftest import AllEvents
+from tests.unit.node.agents import AllEvents
 
 from tonnage.kubernetes.api import kinds, names
 from tonnage.kubernetes.api.quantity import to_bytes

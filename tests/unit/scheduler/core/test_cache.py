@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.world import World
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import ATTACHMENTS, CSI_NODES

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.world import World
 
 from tonnage.scheduler.framework.plugin import CycleState
 from tonnage.scheduler.plugins.node_fit import NodeFit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.world import World
 
 from tonnage.scheduler.framework.plugin import (
     FREED,

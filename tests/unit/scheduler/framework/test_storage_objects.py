@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.world import World
 
 from tonnage.kubernetes.api import names
 from tonnage.scheduler.framework.storage_objects import StaticVolumes, claim_key, reach_of

@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
-from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.world import World
 
 from tonnage.scheduler.framework.plugin import Diagnosis
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy, share, storage_score

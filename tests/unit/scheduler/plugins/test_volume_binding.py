@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.scheduler.conftest import CLASS, World
+from tests.unit.scheduler.world import CLASS, World
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import STORAGE_CLASSES

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
-from tests.unit.scheduler.conftest import World
+from tests.unit.scheduler.world import World
 
 from tonnage.scheduler.framework.plugin import Diagnosis
 from tonnage.scheduler.framework.pod_info import Ask, compile_ask

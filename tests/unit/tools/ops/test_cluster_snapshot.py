@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.unit.tools.ops.doctor.conftest import NOW
+from tests.unit.tools.ops.doctor.ward import NOW
 
 from tonnage.kubernetes.api import kinds, names
 from tonnage.kubernetes.client.client import Client

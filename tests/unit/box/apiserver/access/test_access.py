@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.box.apiserver.access.conftest import POD_PATH, RBAC, Served, bind, make_namespace, role
+from tests.unit.box.apiserver.access.served import POD_PATH, RBAC, Served, bind, make_namespace, role
 
 
 async def test_nothing_is_allowed_without_a_role_but_discovery(served: Served) -> None:

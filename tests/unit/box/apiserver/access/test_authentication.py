@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.unit.box.apiserver.access.conftest import REVIEWS, Served, make_pod
+from tests.unit.box.apiserver.access.served import REVIEWS, Served, make_pod
 
 from tonnage.kubernetes.api.kinds import PODS, SECRETS, SERVICE_ACCOUNTS
 from tonnage_box.apiserver.access.signing_key import base64url

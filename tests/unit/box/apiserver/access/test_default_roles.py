@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.box.apiserver.access.conftest import Served
+from tests.unit.box.apiserver.access.served import Served
 
 from tonnage.kubernetes.api.kinds import CLUSTER_ROLES
 from tonnage_box.apiserver.access.default_roles import cluster_role_bindings, cluster_roles

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.box.apiserver.access.conftest import RBAC, ROBOT, Served, bind, role
+from tests.unit.box.apiserver.access.served import RBAC, ROBOT, Served, bind, role
 
 WIDE = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list"]}
 

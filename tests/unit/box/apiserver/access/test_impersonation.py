@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.box.apiserver.access.conftest import POD_PATH, Served, bind, role
+from tests.unit.box.apiserver.access.served import POD_PATH, Served, bind, role
 
 SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.box.apiserver.access.conftest import Served
+from tests.unit.box.apiserver.access.served import Served
 
 
 async def test_service_accounts_read_the_keys_of_their_tokens(served: Served) -> None:

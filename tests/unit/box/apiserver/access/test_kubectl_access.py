@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.unit.box.apiserver.access.conftest import TOKEN_PATH, Kubectl, Served
+from tests.unit.box.apiserver.access.served import TOKEN_PATH, Kubectl, Served
 
 pytestmark = pytest.mark.real
 ROBOT = "system:serviceaccount:default:robot"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.access.conftest import Served, bind
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.access.served import Served, bind
+from tests.unit.box.apiserver.api import Api
 
 
 async def test_reviews_are_answered_and_not_stored(api: Api) -> None:

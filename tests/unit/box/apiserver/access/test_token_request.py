@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.access.conftest import TOKEN_PATH, Served, make_pod
+from tests.unit.box.apiserver.access.served import TOKEN_PATH, Served, make_pod
 
 from tonnage_box.apiserver.access.token import ISSUER
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.access.conftest import Served, served
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.access.served import Served, served
+from tests.unit.box.apiserver.api import Api
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import SERVICE_ACCOUNTS

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 from tonnage.kubernetes.api.quantity import NANO
 from tonnage_box.apiserver.admission import quota, quota_controller

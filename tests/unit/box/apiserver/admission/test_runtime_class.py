@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.box.apiserver.admission.test_priority import PODS, pod
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 FULL = {

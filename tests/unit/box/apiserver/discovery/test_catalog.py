@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 from tonnage_box.apiserver.discovery.catalog import Catalog
 from tonnage_box.apiserver.kinds.groups import RESOURCES

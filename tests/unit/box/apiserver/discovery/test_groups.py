@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 from tonnage_box.apiserver.discovery import groups as discovery_groups
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from msgspec import inspect
 from tests.examples import examples
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 from tests.unit.box.apiserver.schema.test_decode import values
 from tests.unit.kubernetes.api.forms import SAMPLES, alternatives
 

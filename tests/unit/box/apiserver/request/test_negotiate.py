@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 from tonnage.kubernetes.client.transport import JSON, MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH, Request
 from tonnage_box.apiserver.protobuf import envelope

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 from tonnage.base.errors import ApiError, UnsupportedError
 from tonnage.kubernetes.client.transport import Request

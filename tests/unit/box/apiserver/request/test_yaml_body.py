@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 from tonnage_box.apiserver.request import yaml_body
 

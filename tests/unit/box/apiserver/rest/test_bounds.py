@@ -6,7 +6,8 @@ import threading
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api, turned
+from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.turns import turned
 
 from tonnage.base.errors import InvalidError
 from tonnage.kubernetes.api import selectors

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Watch
+from tests.unit.box.apiserver.api import Watch
 
 from tonnage.base.errors import ExhaustedError
 from tonnage.kubernetes.client.transport import MERGE_PATCH, Request

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 from tonnage.kubernetes.api import kinds
 from tonnage.kubernetes.client.client import Client

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 Obj = dict[str, Any]
 PATH = "/apis/apps/v1/namespaces/default/deployments"

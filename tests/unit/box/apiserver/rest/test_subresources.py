@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 PODS = "/api/v1/namespaces/default/pods"
 

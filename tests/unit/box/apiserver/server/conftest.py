@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
-import yarl
+from tests.unit.box.apiserver.server.listening import Box
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.base.errors import ApiNotFoundError
@@ -27,15 +24,6 @@ async def logs(namespace: str, name: str, query: Mapping[str, str]) -> AsyncIter
     yield b"first\n"
     await asyncio.sleep(0)
     yield b"second\n"
-
-
-@dataclass
-class Box:
-    server: ApiServer
-    session: aiohttp.ClientSession
-
-    def request(self, method: str, path: str, **options: Any) -> Any:
-        return self.session.request(method, self.server.url + path, **options)
 
 
 @pytest.fixture
@@ -58,14 +46,3 @@ async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
     await served.listen()
     yield served
     await served.stop()
-
-
-@functools.cache
-def context() -> ssl.SSLContext:
-    made = ssl.create_default_context()
-    made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
-    return made
-
-
-def port(server: ApiServer) -> int:
-    return yarl.URL(server.url).port or 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.unit.box.apiserver.server.conftest import context, port
+from tests.unit.box.apiserver.server.listening import context, port
 
 from tonnage_box.apiserver.server import connection
 from tonnage_box.apiserver.server.server import ApiServer

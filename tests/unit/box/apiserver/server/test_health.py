@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 
 async def test_documents(api: Api) -> None:

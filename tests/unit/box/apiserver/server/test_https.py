@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 import yarl
-from tests.unit.box.apiserver.server.conftest import Box
+from tests.unit.box.apiserver.server.listening import Box
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api, turned
+from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.turns import turned
 
 from tonnage.base.errors import ApiError, ApiNotFoundError, UnavailableError
 from tonnage.kubernetes.client.transport import Request

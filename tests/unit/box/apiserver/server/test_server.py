@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
-from tests.unit.box.apiserver.server.conftest import Box
+from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.server.listening import Box
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.base.errors import BusyError, InvalidError

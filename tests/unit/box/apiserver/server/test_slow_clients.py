@@ -8,7 +8,7 @@ import logging
 
 import aiohttp
 import pytest
-from tests.unit.box.apiserver.server.conftest import context, port
+from tests.unit.box.apiserver.server.listening import context, port
 
 from tonnage.kubernetes.client.transport import JSON, Request
 from tonnage_box.apiserver.server import transfers

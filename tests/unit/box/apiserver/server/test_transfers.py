@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from tests.unit.box.apiserver.server.conftest import context, port
+from tests.unit.box.apiserver.server.listening import context, port
 
 from tonnage.kubernetes.client.transport import Request
 from tonnage_box.apiserver.server import transfers

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from tests.examples import examples
-from tests.unit.box.apiserver.server.conftest import Box, context, port
+from tests.unit.box.apiserver.server.listening import Box, context, port
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.base.errors import ApiError, UnsupportedError

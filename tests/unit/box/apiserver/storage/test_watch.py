@@ -8,7 +8,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api, turned
+from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.turns import turned
 
 from tonnage.kubernetes.client.transport import Request
 from tonnage_box.apiserver.storage import watch

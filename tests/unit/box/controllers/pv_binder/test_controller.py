@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.unit.box.controllers.pv_binder.conftest import MARKS, Make, claim_of, made_by_agent
-from tests.unit.conftest import Running
+from tests.unit.box.controllers.pv_binder.agent_volumes import MARKS, Make, claim_of, made_by_agent
+from tests.unit.fixture_types import Running
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import CLAIMS, VOLUMES

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.unit.box.controllers.pv_binder.conftest import MARKS, Make, claim_of, made_by_agent, ref
+from tests.unit.box.controllers.pv_binder.agent_volumes import MARKS, Make, claim_of, made_by_agent, ref
 
 from tonnage.base.errors import ApiConflictError, PreconditionError
 from tonnage.kubernetes.api import names

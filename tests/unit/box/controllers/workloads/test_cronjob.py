@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.conftest import Settle, Told
+from tests.unit.fixture_types import Settle, Told
 
 from tonnage.base.aio.clock import rfc3339
 from tonnage.kubernetes.api import names

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Told
+from tests.unit.fixture_types import Told
 
 from tonnage.base.errors import ApiError
 from tonnage.kubernetes.api.kinds import CONFIG_MAPS, DEPLOYMENTS, DISRUPTION_BUDGETS, PODS, REPLICA_SETS

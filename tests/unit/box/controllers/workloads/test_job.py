@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tests.unit.conftest import Settle, Told
+from tests.unit.fixture_types import Settle, Told
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import JOBS, PODS

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.unit.conftest import Settle
+from tests.unit.fixture_types import Settle
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.kinds import DEPLOYMENTS, PODS

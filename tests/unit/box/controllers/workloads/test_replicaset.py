@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.conftest import Settle, Told
+from tests.unit.fixture_types import Settle, Told
 
 from tonnage.base.aio.clock import parse_rfc3339
 from tonnage.base.errors import ApiConflictError

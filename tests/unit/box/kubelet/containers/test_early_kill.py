@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.box.kubelet.conftest import Eventually
+from tests.unit.box.kubelet.machine import Eventually
 
 from tonnage.base.aio.clock import RealClock
 from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime

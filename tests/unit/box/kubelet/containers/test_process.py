@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests import processes
 from tests.programs import needs_containers
-from tests.unit.box.kubelet.conftest import Eventually
+from tests.unit.box.kubelet.machine import Eventually
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.kubernetes.api.kinds import PODS

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.programs import find, needs, needs_containers
-from tests.unit.box.kubelet.conftest import Eventually
+from tests.unit.box.kubelet.machine import Eventually
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.host import mount

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.unit.box.kubelet.conftest import NODE, Eventually
+from tests.unit.box.kubelet.machine import NODE, Eventually
 
 from tonnage.base.errors import HostError
 from tonnage.kubernetes.api.kinds import NODES, PODS

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.unit.box.kubelet.conftest import DRIVER, NODE, Eventually
+from tests.unit.box.kubelet.machine import DRIVER, NODE, Eventually
 
 from tonnage.base.aio.tasks import Background
 from tonnage.csi.client.types import AttachedContext

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.box.kubelet.conftest import Eventually
+from tests.unit.box.kubelet.machine import Eventually
 
 from tonnage.kubernetes.api.kinds import PODS, VOLUMES
 from tonnage_box.kubelet.pods import worker

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from tests.unit.box.kubelet.conftest import GIB, Eventually
+from tests.unit.box.kubelet.machine import GIB, Eventually
 
 from tonnage.csi.errors import Code, CsiError
 from tonnage.kubernetes.api.core import PersistentVolumeClaim, PersistentVolumeClaimStatus

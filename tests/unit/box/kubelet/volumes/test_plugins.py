@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.box.kubelet.conftest import Eventually
+from tests.unit.box.kubelet.machine import Eventually
 
 from tonnage.base.errors import InvalidError
 from tonnage.csi.driver.registration import CSI_PLUGIN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.box.kubelet.conftest import Eventually
+from tests.unit.box.kubelet.machine import Eventually
 
 from tonnage.kubernetes.api.kinds import CSI_DRIVERS, PODS, SECRETS
 from tonnage_box.kubelet.pods import worker

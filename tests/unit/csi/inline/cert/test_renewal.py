@@ -8,7 +8,7 @@ import pytest
 from tests.unit.csi.inline.cert.makers import ours
 from tests.unit.csi.inline.cert.makers import pod as asking_pod
 from tests.unit.csi.inline.cert.test_source import AUTHORITY, ManualIssuer
-from tests.unit.csi.inline.conftest import World
+from tests.unit.csi.inline.world import World
 
 from tonnage.base.errors import UnavailableError
 from tonnage.csi.inline.cert.attributes import OURS

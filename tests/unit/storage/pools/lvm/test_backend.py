@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.storage.pools.lvm.conftest import EXTENT, Group
+from tests.unit.storage.pools.lvm.group import EXTENT, Group
 
 from tonnage.base.errors import AlreadyExistsError, InvalidError, OutOfRangeError, UnavailableError
 from tonnage.storage.pools.base.contract import VolumeRequest

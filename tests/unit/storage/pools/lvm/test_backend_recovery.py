@@ -9,7 +9,7 @@ from uuid import UUID
 
 import pytest
 from msgspec import structs
-from tests.unit.storage.pools.lvm.conftest import EXTENT, Group
+from tests.unit.storage.pools.lvm.group import EXTENT, Group
 
 from tonnage.host import lvm
 from tonnage.host.lvm import LogicalVolume

@@ -6,7 +6,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from tests.unit.storage.pools.lvm.conftest import EXTENT, Group
+from tests.unit.storage.pools.lvm.group import EXTENT, Group
 
 from tonnage.base.errors import ExhaustedError, HostError
 from tonnage.host.lvm import LogicalVolume

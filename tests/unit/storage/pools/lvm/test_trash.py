@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from msgspec.structs import replace as replace_record
-from tests.unit.storage.pools.lvm.conftest import EXTENT, Group
+from tests.unit.storage.pools.lvm.group import EXTENT, Group
 
 from tonnage.base.errors import (
     AlreadyExistsError,

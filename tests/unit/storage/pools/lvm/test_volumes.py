@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from tests.unit.storage.pools.lvm.conftest import EXTENT, Group
+from tests.unit.storage.pools.lvm.group import EXTENT, Group
 
 from tonnage.base.errors import AlreadyExistsError, PreconditionError
 from tonnage.host.lvm import LogicalVolume

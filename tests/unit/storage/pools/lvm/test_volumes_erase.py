@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
-from tests.unit.storage.pools.lvm.conftest import EXTENT, Group
+from tests.unit.storage.pools.lvm.group import EXTENT, Group
 
 from tonnage.storage.pools.base.contract import VolumeRequest
 from tonnage.storage.pools.lvm.backend import LvmBackend

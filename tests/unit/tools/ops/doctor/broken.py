@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.unit.tools.ops.doctor.conftest import Ward
+from tests.unit.tools.ops.doctor.ward import Ward
 
 from tonnage.tools.ops.doctor import capacity, claims, installation, registration, snapshots, storage_classes, volumes
 from tonnage.tools.ops.doctor.finding import Finding, Level

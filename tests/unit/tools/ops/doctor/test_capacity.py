@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.tools.ops.doctor.broken import Broken, assert_found, setting
-from tests.unit.tools.ops.doctor.conftest import Ward
+from tests.unit.tools.ops.doctor.ward import Ward
 
 from tonnage.kubernetes.api import names
 from tonnage.tools.ops.doctor import capacity

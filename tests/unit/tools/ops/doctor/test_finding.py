@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.unit.tools.ops.doctor.broken import findings
-from tests.unit.tools.ops.doctor.conftest import Ward
+from tests.unit.tools.ops.doctor.ward import Ward
 
 from tonnage.tools.ops.doctor.finding import Finding, Level, fail, few, ok, warn
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.tools.ops.doctor.broken import Break, Broken, assert_found, findings, setting
-from tests.unit.tools.ops.doctor.conftest import NOW, Ward
+from tests.unit.tools.ops.doctor.ward import NOW, Ward
 
 from tonnage.kubernetes.api.storage import CSIDriver
 from tonnage.tools.ops.doctor import installation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.tools.ops.doctor.conftest import Ward
+from tests.unit.tools.ops.doctor.ward import Ward
 
 from tonnage.kubernetes.api import kinds, names
 from tonnage.kubernetes.client.client import Client

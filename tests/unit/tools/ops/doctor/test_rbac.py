@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.tools.ops.doctor.conftest import Ward
+from tests.unit.tools.ops.doctor.ward import Ward
 
 from tonnage.kubernetes.client.client import Client
 from tonnage.tools.ops.doctor import rbac

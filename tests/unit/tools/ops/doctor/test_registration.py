@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.unit.tools.ops.doctor.broken import Broken, assert_found
-from tests.unit.tools.ops.doctor.conftest import Ward
+from tests.unit.tools.ops.doctor.ward import Ward
 
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.core import NodeStatus

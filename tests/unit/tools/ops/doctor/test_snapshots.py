@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.tools.ops.doctor.broken import Broken, assert_found, findings
-from tests.unit.tools.ops.doctor.conftest import NOW, SERVED, Ward
+from tests.unit.tools.ops.doctor.ward import NOW, SERVED, Ward
 
 from tonnage.base.aio.clock import rfc3339
 from tonnage.kubernetes.api import names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from tests.unit.tools.ops.doctor.broken import Broken, assert_found
-from tests.unit.tools.ops.doctor.conftest import NOW, Ward
+from tests.unit.tools.ops.doctor.ward import NOW, Ward
 
 from tonnage.base.aio.clock import rfc3339
 from tonnage.kubernetes.api import names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 from tonnage.kubernetes.api.kinds import DEFINITIONS, SNAPSHOTS
 from tonnage_box.apiserver.kinds.apiextensions.validation import NATIVE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 from tests.unit.box.apiserver.kinds.certificates.test_validation import request
 
 Obj = dict[str, Any]

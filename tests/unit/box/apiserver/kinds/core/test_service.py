@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 from tonnage_box.apiserver.kinds.core import service as services
 from tonnage_box.apiserver.storage.store import StoredObject

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 
 from tonnage_box.apiserver.kinds.events import versions as event_versions
 

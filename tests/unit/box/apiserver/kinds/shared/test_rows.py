@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.box.apiserver.conftest import Api
+from tests.unit.box.apiserver.api import Api
 from tests.unit.box.apiserver.kinds.autoscaling import test_validation as scaling
 from tests.unit.box.apiserver.kinds.core.validation import test_service as services
 from tests.unit.box.apiserver.kinds.core.validation.test_templates import TEMPLATE
