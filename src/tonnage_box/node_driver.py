@@ -52,6 +52,7 @@ class NodeDriver:
         """Which pools are not available."""
         for pool in pools:
             pool.on_capacity, pool.on_fault = self.hooks.capacity_changed, self.hooks.pool_fault
+            pool.volumes.given_up.keep_in(kubelet / "plugins" / drivers[0])
         by_name = {pool.name: pool for pool in pools}
         in_flight = InFlight()  # one volume, one call at a time, whatever the driver's name
         throttle, fillings = Throttle(), Fillings()

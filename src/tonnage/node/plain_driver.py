@@ -53,6 +53,7 @@ class StandaloneDriver:
         self._openings.changed = lambda: self.faults.changed()
         for pool in self.pools:
             pool.on_capacity, pool.on_fault = self.hooks.capacity_changed, self.hooks.pool_fault
+            pool.volumes.given_up.keep_in(config.state)
         self.change = PoolChange(driver, pools, config, disks)
         """Changes the pools while they are served."""
         self.layers = PoolLayers(driver)

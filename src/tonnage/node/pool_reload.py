@@ -55,6 +55,7 @@ class PoolChange:
         pool = await asyncio.to_thread(preflight.make_pool, wanted, self.config.roots, self._disks)
         hooks = self._driver.hooks
         pool.on_capacity, pool.on_fault = hooks.capacity_changed, hooks.pool_fault
+        pool.volumes.given_up.keep_in(self.config.state)
         self._serve(wanted)
         self._pools[wanted.name] = pool
         await self._openings.add(wanted.name)

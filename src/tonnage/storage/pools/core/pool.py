@@ -97,6 +97,7 @@ class Pool:
             self.backend.discount(record)
         self.trash.start()
         self._deletion.erase()
+        await self.volumes.delete_given_up()
 
     async def close(self) -> None:
         """Release the resources of the process. Volumes and mounts stay.
@@ -109,7 +110,7 @@ class Pool:
             closing.result()
 
     async def _close(self) -> None:
-        for part in (self.trash, self.probe, self.work.disks, self._deletion, self.work):
+        for part in (self.trash, self.probe, self.work.disks, self._deletion, self.volumes.given_up, self.work):
             await part.close()
 
     def writable_changed(self) -> None:

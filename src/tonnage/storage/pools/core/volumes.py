@@ -1,7 +1,7 @@
 """Volumes: makes, changes and deletes the volumes of a pool.
 
 A creation checks all that is against it before trash makes way. Where its caller has given up on a disk that hangs,
-what it makes later is deleted, unless the caller repeats it.
+what it makes later is deleted, unless the caller repeats it; by the next process where this one was killed before.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tonnage.base.errors import (
     InvalidError,
     OutOfRangeError,
     TonnageError,
+    UnavailableError,
 )
 from tonnage.storage.pools.base import reservation
 from tonnage.storage.pools.base.contract import Capacity, PoolVolume, Snapshot, VolumeRequest, is_inline
@@ -28,6 +29,7 @@ from tonnage.storage.pools.base.parameters import changed, check_modifiable, sou
 from tonnage.storage.pools.base.record import VolumeRecord
 from tonnage.storage.pools.core.backend import NO_CAPACITY, RequestedVolume, check_content
 from tonnage.storage.pools.core.deletion import Deletion
+from tonnage.storage.pools.core.given_up import GivenUp
 from tonnage.storage.pools.core.probe import DiskHangsError
 from tonnage.storage.pools.core.trash import PoolTrash
 from tonnage.storage.pools.core.work import PoolWork, uses_disk
@@ -45,6 +47,8 @@ class Volumes:
         self._backend, self._deletion, self._trash, self._freed = work.backend, deletion, trash, freed
         self._unwanted: set[str] = set()
         """Volumes that may still be made, and whose callers know that they are not."""
+        self.given_up = GivenUp(work.backend.name)
+        """The same for the next process, in files."""
 
     async def create(self, request: VolumeRequest) -> PoolVolume:
         """As Pool.create()."""
@@ -54,11 +58,14 @@ class Volumes:
             await self.work.probe.retry()  # it may have been for a moment, as without a free descriptor
             self.work.probe.check()
         self._unwanted.discard(request.name)
+        was_there = self._may_be_there(request.name)
         try:
             self.work.check_stuck()
-            return await self.work.watched(self._create_wanted(request))
+            volume = await self.work.watched(self._create_wanted(request))
         except DiskHangsError as why:
             self._unwanted.add(request.name)
+            if not was_there:
+                await self.given_up.add(request.name)
             self.work.probe.check()
             raise ExhaustedError(f"volume {request.name} is not made: {why}") from None  # another node may have one
         except HostError:
@@ -66,6 +73,13 @@ class Volumes:
                 await self.work.probe.run()
                 self.work.probe.check()
             raise
+        if request.name in self.given_up.noted:
+            await self.given_up.remove(request.name)  # before the answer: from then on somebody has it
+        return volume
+
+    def _may_be_there(self, name: str) -> bool:
+        """Whether a volume may be one that was handed over before."""
+        return name in self._backend.records.volumes or name in self._backend.records.damaged
 
     async def _create_wanted(self, request: VolumeRequest) -> PoolVolume:
         """Create a volume, and delete it again if its caller has given up meanwhile and has not repeated it."""
@@ -78,6 +92,7 @@ class Volumes:
                     self._unwanted.discard(request.name)
                     if not was_there:
                         await self._undo(request.name)
+                        await self._forget(request.name)
 
     async def _undo(self, name: str) -> None:
         pool, record = self._backend.name, self._backend.records.volumes.get(name)
@@ -90,6 +105,39 @@ class Volumes:
         else:
             log.info("deleted what=volume name=%s pool=%s proof=its call was given up, never staged", name, pool)
             self._freed()
+
+    async def _forget(self, name: str) -> None:
+        """Remove the note of a volume that is gone, or stays for a person to decide."""
+        try:
+            await self.given_up.remove(name)
+        except (HostError, UnavailableError) as failure:
+            log.warning(
+                "note of a call that gave up stays pool=%s volume=%s error=%s", self._backend.name, name, failure
+            )
+
+    async def delete_given_up(self) -> None:
+        """Delete what calls of an earlier process made after they had given up, where it did not come to that.
+
+        The notes are the proof that nobody ever got these volumes. Idempotent.
+        """
+        pool = self._backend.name
+        try:
+            names = await self.given_up.names()
+        except (HostError, UnavailableError) as failure:
+            log.warning("notes of calls that gave up are not read pool=%s error=%s", pool, failure)
+            return
+        for name in names:
+            is_there = name in self._backend.records.volumes
+            try:
+                stays = await self.delete_unused(name, copies=False)
+            except TonnageError as failure:
+                log.warning("volume of a call that was given up stays pool=%s volume=%s error=%s", pool, name, failure)
+                continue
+            if stays:
+                log.warning("volume of a call that was given up stays pool=%s volume=%s reason=%s", pool, name, stays)
+            elif is_there:
+                log.info("deleted what=volume name=%s pool=%s proof=its call was given up, never staged", name, pool)
+            await self._forget(name)
 
     async def _create_locked(self, request: VolumeRequest) -> PoolVolume:
         try:

@@ -36,10 +36,10 @@ ROWS: tuple[Resource, ...] = (
         fields=in_spec("signerName", "podName", "nodeName"),
         **OWN_STATUS,
     ),
-    Resource(  # without plugins.plain: neither its namespace nor a quota is asked
+    row(
         kinds.CERTIFICATE_REQUESTS,
-        validate=validation.certificate_request,
-        columns=columns.CERTIFICATE_REQUEST,
+        validation.certificate_request,
+        columns.CERTIFICATE_REQUEST,
         generation=1,
         **OWN_STATUS,
     ),

@@ -7,11 +7,33 @@ from typing import Any
 import pytest
 from tests.unit.box.apiserver.api import Api
 
+from tonnage.base.aio.clock import RealClock
+from tonnage.base.aio.tasks import KeyedLocks
+from tonnage.base.errors import ApiError
+from tonnage_box.apiserver.access.access import ApiAccess
+from tonnage_box.apiserver.kinds.groups import RESOURCES
+from tonnage_box.apiserver.request.admission_context import AdmissionContext
+from tonnage_box.apiserver.request.user import ADMIN
 from tonnage_box.apiserver.storage.store import ObjectKey
 
 Obj = dict[str, Any]
 CORE = "/api/v1/namespaces/default"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+
+
+NAMESPACED = [key for key, row in RESOURCES.items() if row.kind.namespaced and "get" in row.verbs]
+
+
+def created(api: Api, key: str, namespace: str) -> AdmissionContext:
+    """What admission of a new object of a kind reads."""
+
+    async def used(namespace: str) -> dict[str, int]:
+        return {}
+
+    store, now = api.server.store, "2026-01-01T00:00:00Z"
+    named = ObjectKey(RESOURCES[key].collection, namespace, "x")
+    access = ApiAccess(store, RealClock())
+    return AdmissionContext(store, KeyedLocks(), used, "CREATE", named, "", ADMIN, now, access)
 
 
 def claim(name: str = "c", size: str = "1Gi", **spec: Any) -> Obj:
@@ -26,6 +48,12 @@ def pod(name: str = "p", **spec: Any) -> Obj:
 def storage_class(name: str, *, default: str | None = None, **fields: Any) -> Obj:
     annotations = {} if default is None else {"storageclass.kubernetes.io/is-default-class": default}
     return {"metadata": {"name": name, "annotations": annotations}, "provisioner": "csi.tonnage.dev", **fields}
+
+
+def body_of(key: str) -> Obj:
+    """A new object of a kind, as far as admission reads it."""
+    usual = {"metadata": {"name": "x"}, "spec": {"type": "ClusterIP"}}
+    return {"pods": pod("x"), "persistentvolumeclaims": claim("x")}.get(key, usual)
 
 
 async def test_a_claim_is_protected_from_the_start(api: Api) -> None:
@@ -106,9 +134,27 @@ class TestNamespace:
         )
         assert status["details"]["causes"][0]["reason"] == "NamespaceTerminating"
 
+    @pytest.mark.parametrize("key", NAMESPACED)
+    async def test_is_checked_for_every_kind(self, api: Api, key: str) -> None:
+        going = {"metadata": {"name": "going", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+        await api.server.store.put(ObjectKey("namespaces", "", "going"), going, 0)
+        for namespace, why in (("nowhere", "not found"), ("going", "is being terminated")):
+            with pytest.raises(ApiError, match=why):
+                await RESOURCES[key].admit(created(api, key, namespace), body_of(key), None)
+
     async def test_default_stays(self, api: Api) -> None:
         status = await api.delete("/api/v1/namespaces/default", want=403)
         assert status["message"] == 'namespaces "default" is forbidden: this namespace may not be deleted'
+
+
+@pytest.mark.parametrize("key", NAMESPACED)
+async def test_a_quota_counts_every_kind(api: Api, key: str) -> None:
+    group, _, plural = RESOURCES[key].collection.rpartition("/")
+    hard = {"hard": {f"count/{plural}.{group}" if group else f"count/{plural}": "0"}}
+    quota = {"metadata": {"name": "none", "namespace": "default"}, "spec": hard, "status": hard}
+    await api.server.store.put(ObjectKey("resourcequotas", "default", "none"), quota, 0)
+    with pytest.raises(ApiError, match="exceeded quota: none"):
+        await RESOURCES[key].admit(created(api, key, "default"), body_of(key), None)
 
 
 class TestPod:
