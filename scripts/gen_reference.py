@@ -666,9 +666,12 @@ def _kind_rows(found: Sequence[PoolKind[Any]]) -> Iterator[list[str]]:
 
 def class_parameters(page: str) -> str:
     """docs/reference/class-parameters.md with the rows of the table of parameters, and what each kind of pool takes."""
-    from tonnage.storage.pools.base.parameters import TABLE, Reader
+    from tonnage.storage.pools.base.parameters import TABLE, KeyReader
 
-    for name, readers in (("parameters", (Reader.DRIVER, Reader.POOL)), ("parameters of the agent", (Reader.AGENT,))):
+    for name, readers in (
+        ("parameters", (KeyReader.DRIVER, KeyReader.POOL)),
+        ("parameters of the agent", (KeyReader.AGENT,)),
+    ):
         rows = [[f"`{row.key}`", row.values, row.meaning] for row in TABLE if row.reader in readers]
         page = _with_part(page, name, _table(["key", "values", "meaning"], rows).replace("%KINDS%", _kinds()))
     return _with_part(page, "kinds and parameters", _table(["", *_features()], list(_feature_rows())))
@@ -700,7 +703,7 @@ def _features() -> Mapping[str, Features]:
 
 
 def _feature_rows() -> Iterator[list[str]]:
-    from tonnage.storage.pools.base.parameters import TABLE, Reader
+    from tonnage.storage.pools.base.parameters import TABLE, KeyReader
 
     kinds = _features().values()
     yes = {True: "yes", False: ""}
@@ -710,7 +713,7 @@ def _feature_rows() -> Iterator[list[str]]:
     yield ["clones", *(yes[kind.clones] for kind in kinds)]
     yield ["larger volumes", *(yes[kind.expansion] for kind in kinds)]
     for row in TABLE:
-        if row.reader is Reader.POOL:
+        if row.reader is KeyReader.POOL:
             takes = ("later" if row.key in kind.modifiable else yes[row.key in kind.parameters] for kind in kinds)
             yield [f"`{row.key}`", *takes]
 

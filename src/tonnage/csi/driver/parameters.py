@@ -23,7 +23,7 @@ from tonnage.storage.pools.base.parameters import (
     KIND,
     POOL,
     SOURCE,
-    Reader,
+    KeyReader,
     check_modifiable,
     check_rejected,
     check_shared,
@@ -33,7 +33,7 @@ from tonnage.storage.pools.base.parameters import (
 )
 from tonnage.storage.pools.core.pool import Pool
 
-_CHOOSING = keys_of(Reader.DRIVER)
+_CHOOSING = keys_of(KeyReader.DRIVER)
 _NOT_OF_POOLS = _CHOOSING | OWNER_KEYS | {names.PARAM_UNUSED, names.PARAM_INLINE, names.PARAM_CONTENT}
 """Keys that are not passed to a pool."""
 _TRUE = frozenset({"true", "True", "TRUE", "t", "T", "1"})

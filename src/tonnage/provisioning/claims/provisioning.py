@@ -30,7 +30,7 @@ from tonnage.provisioning.claims.attributes import AttributesClasses
 from tonnage.provisioning.claims.node_scope import DriverInfo, NodeScope, is_ephemeral
 from tonnage.storage.content import spec as spec_of
 from tonnage.storage.content.spec import ContentSpec
-from tonnage.storage.pools.base.parameters import SOURCE, Reader, keys_of
+from tonnage.storage.pools.base.parameters import SOURCE, KeyReader, keys_of
 
 _ROLES = ("", "provisioner-", "controller-publish-", "node-stage-", "node-publish-", "controller-expand-",
           "node-expand-", "controller-modify-")  # fmt: skip
@@ -41,7 +41,7 @@ _OLD_SECRET_KEYS = frozenset(
     for part in ("Name", "Namespace")
 )
 _RESERVED = _SECRET_KEYS | _OLD_SECRET_KEYS | {names.CSI_FSTYPE}
-AGENT_KEYS = keys_of(Reader.AGENT)
+AGENT_KEYS = keys_of(KeyReader.AGENT)
 """Class parameters that are for the agent, not for the driver."""
 _NOT_FLEX = frozenset({names.ON_NODE_GONE, names.RECLAIM_FINISHED, *names.AUTOGROW_KEYS})
 """Of those, the ones that need a PersistentVolume of a CSI driver."""

@@ -13,7 +13,7 @@ from tonnage.csi.driver.parameters import MOUNT_OPTIONS
 from tonnage.csi.driver.services.controller import ControllerService
 from tonnage.csi.driver.services.identity import identity_of
 from tonnage.csi.driver.services.node import NodeService
-from tonnage.storage.pools.base.parameters import Reader, keys_of
+from tonnage.storage.pools.base.parameters import KeyReader, keys_of
 from tonnage.storage.pools.btrfs import backend as btrfs
 from tonnage.storage.pools.fake import backend as fake
 from tonnage.storage.pools.fake.backend import FakePool
@@ -43,12 +43,12 @@ def rows(heading: str) -> list[list[str]]:
 def test_each_kind_takes_parameters_of_the_table(kind: str) -> None:
     """The reference has a row for each of the table, and a column for each kind."""
     features = COLUMNS[kind]
-    assert features.parameters | features.modifiable | features.rejected.keys() <= keys_of(Reader.POOL)
+    assert features.parameters | features.modifiable | features.rejected.keys() <= keys_of(KeyReader.POOL)
 
 
 def test_each_parameter_of_the_table_is_taken() -> None:
     taken = {key for pool in COLUMNS.values() for key in pool.parameters | pool.modifiable}
-    assert keys_of(Reader.POOL) == taken
+    assert keys_of(KeyReader.POOL) == taken
     assert set(POOLS) == set(MODULES)
 
 

@@ -141,7 +141,7 @@ def _amount(parameters: Mapping[str, str], key: str) -> int:
     return amount
 
 
-class Reader(Enum):
+class KeyReader(Enum):
     """Who acts on a class parameter."""
 
     DRIVER = "driver"
@@ -161,13 +161,13 @@ class ClassParameter:
     """
 
     key: str
-    reader: Reader
+    reader: KeyReader
     values: str
     meaning: str
     check: Callable[[Mapping[str, str]], object] | None = None
 
 
-_D, _P, _A = Reader
+_D, _P, _A = KeyReader
 TABLE: tuple[ClassParameter, ...] = (
     ClassParameter(POOL, _D, "name", "the pool; without it the first one"),
     ClassParameter(KIND, _D, "%KINDS%", "the first pool of that kind; with `pool`, a check"),
@@ -246,6 +246,6 @@ TABLE: tuple[ClassParameter, ...] = (
 )  # fmt: skip
 
 
-def keys_of(reader: Reader) -> frozenset[str]:
+def keys_of(reader: KeyReader) -> frozenset[str]:
     """The keys of all parameters that somebody reads."""
     return frozenset(row.key for row in TABLE if row.reader is reader)
