@@ -50,6 +50,7 @@ from tonnage.kubernetes.api.snapshot import CONTENT_BOUND, MANAGED_BY, VolumeSna
 from tonnage.kubernetes.api.storage import StorageClass
 from tonnage.kubernetes.client.client import Unreadable, refer
 from tonnage.kubernetes.client.controller import Reconciler, on_difference
+from tonnage.kubernetes.client.object_write import without_finalizers
 from tonnage.provisioning.claims.bind import change
 from tonnage.provisioning.claims.provisioning import release_after
 
@@ -317,7 +318,7 @@ class GoneSnapshots(Reconciler[str]):
         def body(now: _Content) -> dict[str, object] | None:
             if not self._waits(now) or now.metadata.annotations.get(names.NODE_GONE_SINCE) != noted:
                 return None
-            return {"metadata": {"finalizers": [f for f in now.metadata.finalizers if f != finalizer] or None}}
+            return without_finalizers(now, finalizer)
 
         found = await self._client.list(NODES, tolerant=True)
         there = [node.metadata.name for node in found.items if not node.is_out_of_service]

@@ -10,7 +10,6 @@ when the request changes. A driver whose file system cannot grow while mounted l
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
@@ -91,7 +90,8 @@ class VolumeGrowth(Reconciler[str]):
         after = growth_of(new) if new is not None else None
         if after is not None and old is not None and new is not None and _gave_up(new) and not _gave_up(old):
             return (new.key,)
-        if (before is None and after is None) or (before == after and old and new and _uid(old) == _uid(new)):
+        is_same = old is not None and new is not None and old.metadata.uid == new.metadata.uid
+        if (before is None and after is None) or (before == after and is_same):
             return ()
         claim = new or old
         return (claim.key,) if claim is not None else ()
@@ -166,7 +166,7 @@ class VolumeGrowth(Reconciler[str]):
         self, claim: PersistentVolumeClaim, source: CapacitySource, wanted: Growth, more: int
     ) -> Shortfall | None:
         """Reserve the bytes of a growth; those of an earlier attempt with the same size stay."""
-        key, uid = claim.key, _uid(claim)
+        key, uid = claim.key, claim.metadata.uid
         reservation = f"growth/{key}/{wanted.asked}/{uid}"  # no claim's uid has a slash
         if self._reserved.get(key) not in (None, reservation):
             self._drop(key)
@@ -348,7 +348,7 @@ class VolumeGrowth(Reconciler[str]):
         text = f"claim {claim.key}: not expanded {wanted.text}: {why}"
         if self._reported.get(claim.key) != text:
             self._reported[claim.key] = text
-            self._tell(claim, WARNING, "VolumeResizeFailed", text, once=_digest(f"{_uid(claim)}\0{text}"))
+            self._tell(claim, WARNING, "VolumeResizeFailed", text, once=f"{claim.metadata.uid}\0{text}")
 
     def _tell(self, claim: PersistentVolumeClaim, kind: str, reason: str, text: str, *, once: str = "") -> None:
         self._node.events.record(refer(CLAIMS, claim), kind, reason, text, once=once)
@@ -374,11 +374,3 @@ def _gave_up(claim: PersistentVolumeClaim) -> bool:
 
 def _copy_hint(wanted: Growth) -> str:
     return f"make a claim of {from_bytes(wanted.asked)} instead and copy its content"
-
-
-def _uid(claim: PersistentVolumeClaim) -> str:
-    return claim.metadata.uid
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

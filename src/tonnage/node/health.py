@@ -6,7 +6,6 @@ call says nothing of a volume, and a volume that is missing in one list may be n
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import random
 from collections.abc import Callable, Mapping
@@ -114,7 +113,7 @@ class VolumeHealth:
         assert ref is not None
         about = ObjectReference(CLAIMS.api_version, CLAIMS.kind, ref.namespace, ref.name, ref.uid)
         # After a restart the first fault has the key that it had before, if it is the same.
-        key = _digest(volume.metadata.uid, fault, str(seen.changes))
+        key = f"{volume.metadata.uid}\0{fault}\0{seen.changes}"
         seen.changes += 1
         if fault:
             self._node.events.warning(about, "VolumeConditionAbnormal", fault, once=key)
@@ -141,7 +140,7 @@ class VolumeHealth:
         text = (
             f"{len(ill)} of {count} volumes of driver {driver.name} are abnormal, of claims {shown}; see their Events"
         )
-        key = _digest(node.metadata.uid, driver.name, *sorted(now))
+        key = "\0".join((node.metadata.uid, driver.name, *sorted(now)))
         self._node.events.warning(refer(NODES, node), "VolumesAbnormal", text, once=key)
 
 
@@ -151,7 +150,3 @@ def _is_held(volume: PersistentVolume, driver: DriverInfo) -> bool:
     if volume.status.reason == names.RECLAIMED:
         return False
     return is_bound and csi is not None and csi.driver == driver.name and driver.reaches(volume)
-
-
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -43,7 +43,7 @@ from tonnage.kubernetes.api.meta import KubeObject
 from tonnage.kubernetes.api.storage import CSINode, VolumeAttachment
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.controller import Reconciler, on_difference
-from tonnage.kubernetes.client.object_write import patch_object
+from tonnage.kubernetes.client.object_write import patch_object, without_finalizers
 from tonnage.provisioning.claims.bind import change
 from tonnage.provisioning.claims.provisioning import SecretRef, read_secret
 
@@ -326,13 +326,8 @@ def _metadata(finalizers: list[str] | None, **more: Any) -> dict[str, Any]:
 
 async def _release(client: Client, kind: Kind[T], obj: T, driver: AttachingDriver) -> None:
     """Take our finalizer off, in one write."""
-
-    def body(now: T) -> dict[str, Any] | None:
-        rest = [one for one in now.metadata.finalizers if one != driver.finalizer]
-        return None if rest == now.metadata.finalizers else _metadata(rest or None)
-
     with suppress(ApiNotFoundError):
-        await change(client, kind, obj, body)
+        await change(client, kind, obj, lambda now: without_finalizers(now, driver.finalizer))
 
 
 def _is_bound(volume: PersistentVolume) -> bool:

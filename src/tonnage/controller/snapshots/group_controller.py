@@ -24,7 +24,7 @@ from tonnage.controller.snapshots.members import (
     members,
 )
 from tonnage.controller.snapshots.sources import node_of
-from tonnage.kubernetes.api.core import PersistentVolume, PersistentVolumeClaim
+from tonnage.kubernetes.api.core import PersistentVolumeClaim
 from tonnage.kubernetes.api.group_snapshot import (
     VolumeGroupSnapshot,
     VolumeGroupSnapshotClass,
@@ -40,12 +40,12 @@ from tonnage.kubernetes.api.meta import LabelSelector
 from tonnage.kubernetes.api.selectors import from_label_selector
 from tonnage.kubernetes.api.snapshot import VolumeSnapshot, VolumeSnapshotContent
 from tonnage.kubernetes.client.controller import on_difference
+from tonnage.kubernetes.client.indexes import BY_HANDLE, handle_of
 from tonnage.kubernetes.client.object_write import write_status
 from tonnage.provisioning.claims.bind import find
 from tonnage.provisioning.claims.snapshot_shape import GROUP, SnapshotSource
 
 log = logging.getLogger(__name__)
-_BY_HANDLE = "group snapshots: volumes by driver and handle"
 
 
 Facts = SnapshotFacts[VolumeGroupSnapshot, VolumeGroupSnapshotContent, VolumeGroupSnapshotClass]
@@ -59,7 +59,7 @@ class GroupSnapshotController(SnapshotLoop[VolumeGroupSnapshot, VolumeGroupSnaps
 
     def _watch_others(self, context: LoopContext) -> None:
         informers = context.informers
-        self._volumes.add_index(_BY_HANDLE, _handle)
+        self._volumes.add_index(BY_HANDLE, handle_of)
         self._member_contents = self.watch(
             informers.of(SNAPSHOT_CONTENTS, optional=True),
             on_difference(_is_ready_member, self._member_content_changed),
@@ -107,7 +107,7 @@ class GroupSnapshotController(SnapshotLoop[VolumeGroupSnapshot, VolumeGroupSnaps
 
     def _member(self, snapshot: VolumeGroupSnapshot, driver: str, info: VolumeSnapshotInfo) -> MemberFacts:
         name, content = member_names(snapshot.metadata.uid, member_of(info))
-        found = self._volumes.by(_BY_HANDLE, f"{driver} {info.volume_handle}")
+        found = self._volumes.by(BY_HANDLE, f"{driver} {info.volume_handle}")
         member = self._members.get(f"{snapshot.metadata.namespace}/{name}")
         return MemberFacts(info, member, self._member_contents.get(content), found[0] if found else None)
 
@@ -160,10 +160,6 @@ class GroupSnapshotController(SnapshotLoop[VolumeGroupSnapshot, VolumeGroupSnaps
 
     def _open(self, namespace: str) -> list[str]:
         return [group.key for group in self._snapshots.by(self._by_source, namespace)]
-
-
-def _handle(volume: PersistentVolume) -> Iterable[str]:
-    return (f"{volume.spec.csi.driver} {volume.spec.csi.volume_handle}",) if volume.spec.csi is not None else ()
 
 
 def _member_shape(member: VolumeSnapshot) -> object:

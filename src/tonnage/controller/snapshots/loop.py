@@ -42,7 +42,7 @@ from tonnage.kubernetes.api.snapshot import PROVISIONER_SOURCE
 from tonnage.kubernetes.client.cache import Cache
 from tonnage.kubernetes.client.controller import Reconciler, on_add, on_difference, settle
 from tonnage.kubernetes.client.indexes import claimed, claims, volumes
-from tonnage.kubernetes.client.object_write import delete_object, patch_object, write_status
+from tonnage.kubernetes.client.object_write import delete_object, patch_object, without_finalizers, write_status
 from tonnage.provisioning.claims.bind import change, find
 from tonnage.provisioning.claims.snapshot_shape import C, K, S, SnapshotShape, SnapshotSource
 
@@ -192,13 +192,8 @@ class SnapshotLoop(Reconciler[str], Generic[S, C, K]):
         # An earlier external-provisioner of our driver left its own; that of another driver still uses it.
         is_ours = content is None or content.spec.driver in self._ours
         ours = [one for one in self._shape.ends if is_ours or one != PROVISIONER_SOURCE]
-
-        def body(now: S) -> dict[str, object] | None:
-            rest = [one for one in now.metadata.finalizers if one not in ours]
-            return {"metadata": {"finalizers": rest or None}} if rest != now.metadata.finalizers else None
-
         with suppress(ApiNotFoundError, ApiConflictError):  # gone; or made anew, which is another snapshot
-            await change(self._client, self._shape.snapshots, snapshot, body)
+            await change(self._client, self._shape.snapshots, snapshot, lambda now: without_finalizers(now, *ours))
 
     # Events of the watches
 

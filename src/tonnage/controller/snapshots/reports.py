@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Generic
 
 from tonnage.base.aio.clock import rfc3339
@@ -45,8 +44,7 @@ class Reports(Generic[S]):
         text = f"{snapshot.metadata.uid}\0{reason}\0{message}"
         if not self._waits.news(snapshot.key, text):
             return
-        once = hashlib.sha256(text.encode()).hexdigest()[:16]
-        self._events.warning(refer(self._kind, snapshot), reason, message, once=once)
+        self._events.warning(refer(self._kind, snapshot), reason, message, once=text)
 
     def announce(self, snapshot: S, reason: str, message: str) -> None:
         """Emit what went well."""

@@ -7,6 +7,7 @@ messages) within 10 minutes become one. An object may have a burst of 25 events,
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections import OrderedDict
@@ -128,11 +129,12 @@ class EventRecorder:
     def record(self, about: ObjectReference, type_: str, reason: str, message: str, *, once: str = "") -> None:
         """Record an event. type_ is Normal or Warning, reason one CamelCase word. Dropped when 5000 are queued.
 
-        once: a key of the event. It is not emitted while the cluster has an event of that object and key from any
-        process, for what many processes detect at the same time.
+        once: a text that identifies the event. It is not emitted while the cluster has an event of that object and
+        text from any process, for what many processes detect at the same time.
         """
         now, moment = self._clock.time(), self._clock.monotonic()
-        name = f"{about.name[:_LONGEST_NAME].rstrip('.-')}.{once or self._suffix()}"
+        end = hashlib.sha256(once.encode()).hexdigest()[:16] if once else self._suffix()
+        name = f"{about.name[:_LONGEST_NAME].rstrip('.-')}.{end}"
         try:
             self._waiting.put_nowait(_Report(about, type_, reason, message[:1024], now, moment, name, once))
         except asyncio.QueueFull:

@@ -11,6 +11,7 @@ from tonnage.kubernetes.api.pods import Pod
 from tonnage.kubernetes.client.cache import Cache
 from tonnage.kubernetes.client.informer import Informer, Informers
 
+BY_HANDLE = "driver and volume handle"
 PODS_BY_CLAIM = "controllers: pods by claim"
 PODS_BY_NODE = "controllers: pods by node"
 CLAIMS_UNBOUND = "controllers: unbound claims by class"
@@ -61,6 +62,11 @@ def volumes(informers: Informers) -> Informer[PersistentVolume]:
     informer.cache.add_index(VOLUMES_AVAILABLE, _available)
     informer.cache.add_index(VOLUMES_BY_ATTRIBUTES, lambda v: filter(None, (v.spec.volume_attributes_class_name,)))
     return informer
+
+
+def handle_of(volume: PersistentVolume) -> Iterable[str]:
+    """Driver and handle of a volume of CSI: the index BY_HANDLE."""
+    return (f"{volume.spec.csi.driver} {volume.spec.csi.volume_handle}",) if volume.spec.csi is not None else ()
 
 
 def candidates(cache: Cache[PersistentVolume], claim: PersistentVolumeClaim) -> list[PersistentVolume]:

@@ -69,18 +69,23 @@ async def delete_object(client: Client, kind: Kind[T], obj: T, *, guarded: bool 
         )
 
 
+def without_finalizers(obj: KubeObject, *finalizers: str) -> dict[str, Any] | None:
+    """The merge patch that takes these finalizers off, None for an object that has none of them."""
+    rest = [one for one in obj.metadata.finalizers if one not in finalizers]
+    return {"metadata": {"finalizers": rest or None}} if rest != obj.metadata.finalizers else None
+
+
 async def release(client: Client, kind: Kind[T], obj: T, finalizer: str) -> None:
     """Remove the finalizer from obj, in one write. Idempotent: a deleted or recreated object is left alone.
 
     Raises: ApiConflictError when the object has changed since it was read: read it again.
     """
-    meta = obj.metadata
-    rest = [f for f in meta.finalizers if f != finalizer]
-    if rest == meta.finalizers:
+    meta, body = obj.metadata, without_finalizers(obj, finalizer)
+    if body is None:
         return
     with suppress(ApiNotFoundError):
         try:
-            await patch_object(client, kind, obj, {"metadata": {"finalizers": rest or None}})
+            await patch_object(client, kind, obj, body)
         except ApiConflictError:
             now = (await client.get(kind, meta.name, meta.namespace)).metadata
             if now.uid == meta.uid and finalizer in now.finalizers:

@@ -7,7 +7,6 @@ every `poll` seconds to see what others do to the disk; 0 is never, so an idle p
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -270,9 +269,10 @@ class ClassErrorEvents:
         reason = shorten(reason)
         uid = storage_class.metadata.uid
         if self._faults.get(source, ("", ""))[:2] != (uid, reason):
-            digest = hashlib.sha256(f"{uid}\0{reason}".encode()).hexdigest()[:16]
             text = f"driver {source.driver} on node {self._scope.node} can make no volumes of this class: {reason}"
-            self._events.warning(refer(STORAGE_CLASSES, storage_class), "InvalidParameters", text, once=digest)
+            self._events.warning(
+                refer(STORAGE_CLASSES, storage_class), "InvalidParameters", text, once=f"{uid}\0{reason}"
+            )
         self._faults[source] = (uid, reason, self._clock.monotonic())
 
     def clear(self, source: CapacitySource) -> None:

@@ -26,6 +26,7 @@ from tonnage.kubernetes.api.storage import StorageClass
 from tonnage.kubernetes.client.client import refer
 from tonnage.kubernetes.client.controller import Reconciler
 from tonnage.kubernetes.client.informer import Informers
+from tonnage.kubernetes.client.object_write import without_finalizers
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.provisioning.claims.bind import change, find
 from tonnage.provisioning.claims.node_scope import DriverInfo
@@ -174,18 +175,13 @@ class Reclaimer(Reconciler[str]):
 
     async def _let_go(self, volume: PersistentVolume) -> None:
         """Remove our finalizer."""
-
-        def without(now: PersistentVolume) -> dict[str, object] | None:
-            if not _ours(now):
-                return None
-            remaining = [f for f in now.metadata.finalizers if f != names.PROVISIONER_FINALIZER]
-            return {"metadata": {"finalizers": remaining or None}}
-
         # The deletion has just changed it: read it again to avoid a conflict.
         now = await find(self._client, VOLUMES, volume.metadata.name)
         if now is not None and now.metadata.uid == volume.metadata.uid:
             with suppress(ApiNotFoundError, ApiConflictError):
-                await change(self._client, VOLUMES, now, without)
+                await change(
+                    self._client, VOLUMES, now, lambda live: without_finalizers(live, names.PROVISIONER_FINALIZER)
+                )
 
 
 def _ours(volume: PersistentVolume) -> bool:

@@ -34,11 +34,12 @@ from tonnage.kubernetes.api.kinds import VOLUMES, Kind
 from tonnage.kubernetes.api.snapshot import MANAGED_BY, VolumeSnapshotContent
 from tonnage.kubernetes.client.cache import Cache
 from tonnage.kubernetes.client.controller import Reconciler
+from tonnage.kubernetes.client.indexes import BY_HANDLE, handle_of
 from tonnage.kubernetes.client.informer import Informer, Informers
+from tonnage.kubernetes.client.object_write import without_finalizers
 from tonnage.node.deletions import TakenSnapshot
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.snapshots.shared import (
-    BY_HANDLE,
     LOOK_EVERY,
     NOTHING_MADE,
     RETRY_MAX,
@@ -47,12 +48,10 @@ from tonnage.node.snapshots.shared import (
     Abandoned,
     FailureReasons,
     Rejections,
-    handle_of,
     has_volume,
     is_released,
     parameters_of,
     secrets_of,
-    without,
 )
 from tonnage.provisioning.claims.bind import change, find
 from tonnage.provisioning.claims.node_scope import DriverInfo
@@ -294,7 +293,8 @@ class ContentLoop(Reconciler[str], Generic[S, C, K, M]):
                 self._rejections.not_deleted(now, failure)
                 raise
         with suppress(ApiNotFoundError, ApiConflictError):
-            await change(self._client, self._kind, now, without(self._shape.content_finalizer))
+            finalizer = self._shape.content_finalizer
+            await change(self._client, self._kind, now, lambda live: without_finalizers(live, finalizer))
         return None
 
     async def _delete_data(self, content: C, driver: DriverInfo) -> None:

@@ -5,8 +5,7 @@ A driver that has no capacity is asked again when a pool has more free bytes, no
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic
@@ -24,6 +23,7 @@ from tonnage.kubernetes.api.quantity import from_bytes
 from tonnage.kubernetes.api.snapshot import VolumeSnapshotContent
 from tonnage.kubernetes.client.cache import Cache
 from tonnage.kubernetes.client.client import Client, refer
+from tonnage.kubernetes.client.indexes import BY_HANDLE
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.provisioning.claims.bind import find
 from tonnage.provisioning.claims.node_scope import DriverInfo
@@ -34,7 +34,6 @@ WORKERS = 20
 RETRY_START, RETRY_MAX = 1.0, 300.0
 LOOK_EVERY = 60.0
 """Seconds between two looks for what no event tells: a snapshot that is imported, a VolumeSnapshot that goes."""
-BY_HANDLE = "driver and volume handle"
 NOTHING_MADE = (InvalidError, NotFoundError, UnsupportedError)
 _SECRET_KEYS = frozenset(
     f"{names.CSI_PREFIX}{role}-secret-{part}"
@@ -89,11 +88,6 @@ async def secrets_of(client: Client, shape: SnapshotShape[S, C, K], content: C, 
         raise NotFoundError(f"there is no Secret {ref.namespace}/{ref.name}: make it again") from None
 
 
-def handle_of(volume: PersistentVolume) -> Iterable[str]:
-    """Index of PersistentVolumes: driver and handle."""
-    return (f"{volume.spec.csi.driver} {volume.spec.csi.volume_handle}",) if volume.spec.csi is not None else ()
-
-
 async def has_id(call: Awaitable[object | None]) -> bool:
     """Whether a driver, as it answers this call, has what was asked for. Raises: CsiError."""
     try:
@@ -122,18 +116,6 @@ def pool_of(handle: str) -> str:
 def kind_of(failure: TonnageError) -> str:
     """One word for a failure."""
     return label_of(failure.code) if isinstance(failure, CsiError) else type(failure).__name__
-
-
-def without(finalizer: str) -> Callable[[C], dict[str, object] | None]:
-    """A change that takes a finalizer off."""
-
-    def body(content: C) -> dict[str, object] | None:
-        if finalizer not in content.metadata.finalizers:
-            return None
-        remaining = [one for one in content.metadata.finalizers if one != finalizer]
-        return {"metadata": {"finalizers": remaining or None}}
-
-    return body
 
 
 class Abandoned:
@@ -260,7 +242,7 @@ class Rejections(Generic[S, C, K]):
             return
         self._reported[content.key] = kind
         ref, user = self._shape.ref(content), self._shape.snapshots
-        once = hashlib.sha256(f"{content.metadata.uid}\0{kind}".encode()).hexdigest()[:16]
+        once = f"{content.metadata.uid}\0{kind}"
         self._node.events.warning(refer(self._shape.contents, content), reason, text, once=once)
         if ref.name:
             about = ObjectReference(user.api_version, user.kind, ref.namespace, ref.name, ref.uid)

@@ -7,7 +7,6 @@ the source's node.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 from tonnage.base.errors import InvalidError, PreconditionError
@@ -186,5 +185,5 @@ def leave_to_populator(events: EventRecorder, claim: PersistentVolumeClaim) -> N
 
     The text is external-provisioner's.
     """
-    key = hashlib.sha256(f"{claim.metadata.uid}\0{POPULATED}".encode()).hexdigest()[:16]
+    key = f"{claim.metadata.uid}\0{POPULATED}"
     events.record(refer(CLAIMS, claim), NORMAL, "Provisioning", POPULATED, once=key)

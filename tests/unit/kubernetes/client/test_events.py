@@ -91,7 +91,7 @@ async def test_what_many_find_out_is_told_once(server: ApiServer) -> None:
     await asyncio.gather(*writing, return_exceptions=True)
 
     (told,) = [e for e in events if e.reason == "InvalidParameters"]
-    assert (told.metadata.name, told.count) == ("late.key", 1)
+    assert (told.metadata.name, told.count) == ("late.2c70e12b7a0646f9", 1), "of every process"
 
 
 async def test_the_name_of_an_event_about_a_long_name_is_valid(server: ApiServer) -> None:
