@@ -100,14 +100,14 @@ def test_an_inline_volume_has_its_size_and_ends_with_its_pod(box: Cluster) -> No
 
 def test_the_example_runs(box: Cluster) -> None:
     box.kubectl("apply", "-f", str(EXAMPLES / "pod.yaml"))
-    box.kubectl("wait", "--for=condition=Ready", "pod/flexvolume", "--timeout=60s")
+    assert "condition met" in box.kubectl("wait", "--for=condition=Ready", "pod/flexvolume", "--timeout=60s")
     end(box, "flexvolume")
 
 
 def test_the_example_of_a_class_runs(box: Cluster) -> None:
     example = str(EXAMPLES / "class.yaml")
     box.kubectl("apply", "-f", example)
-    box.kubectl("wait", "--for=condition=Ready", "pod/flex", "--timeout=60s")
+    assert "condition met" in box.kubectl("wait", "--for=condition=Ready", "pod/flex", "--timeout=60s")
     end(box, "flex")
     box.kubectl("delete", "-f", example, "--ignore-not-found", "--timeout=60s")
 

@@ -34,6 +34,7 @@ def test_entries_without_flags_are_left_alone(real_folder: Path) -> None:
         for name in ("link", "pipe", "missing"):
             obstacles.clear_entry(name, at)
         obstacles.clear(at)
+        assert {"link", "pipe"} <= set(os.listdir(real_folder))
     finally:
         os.close(at)
 

@@ -15,11 +15,11 @@ async def test_a_plain_file_is_followed_too(node: ServedNode) -> None:
     text = {"kubelet": str(node.mounted.kubelet)}
     file.unlink()
     file.write_text(yaml.safe_dump({**text, "pools": [ONE, TWO]}))
-    await node.told("pool two is added", reason="ConfigurationChanged")
+    assert await node.told("pool two is added", reason="ConfigurationChanged") == "Normal"
     beside = file.with_name("node.yaml.swp")
     beside.write_text(yaml.safe_dump({**text, "pools": [ONE]}))
     os.rename(beside, file)
-    await node.told("pool two is no longer served", reason="ConfigurationChanged")
+    assert await node.told("pool two is no longer served", reason="ConfigurationChanged") == "Normal"
 
 
 @pytest.mark.parametrize(

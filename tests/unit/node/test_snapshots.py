@@ -525,7 +525,7 @@ async def test_a_class_may_say_what_becomes_of_snapshots_of_a_lost_node(
     name = await world.content(
         await world.snapshot("s"), volume=await world.bound(node), volumeSnapshotClassName="daily"
     )
-    await world.ready(name)
+    assert (await world.ready(name)).status.error is None
 
 
 async def test_a_secret_of_the_class_is_rejected_and_does_not_keep_the_content(

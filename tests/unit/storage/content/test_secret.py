@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.checks import raises_nothing
 
 from tonnage.base.errors import InvalidError
 from tonnage.storage.content.secret import check_hosts
@@ -31,7 +32,8 @@ def s3(endpoint: str) -> S3Spec:
     ],
 )
 def test_hosts_that_the_secret_names_get_it(hosts: str, content: ContentSpec) -> None:
-    check_hosts(content, {"token": "t0ps3cret", "accessKey": "a", "secretKey": "b", "hosts": hosts})
+    with raises_nothing():
+        check_hosts(content, {"token": "t0ps3cret", "accessKey": "a", "secretKey": "b", "hosts": hosts})
 
 
 @pytest.mark.parametrize(
@@ -63,4 +65,5 @@ def test_others_get_nothing_and_the_message_says_what_to_add(
 
 
 def test_a_secret_without_credentials_is_sent_nowhere() -> None:
-    check_hosts(url("http://a.example.com/x"), {"hosts": "b", "password": "", "token": ""})
+    with raises_nothing():
+        check_hosts(url("http://a.example.com/x"), {"hosts": "b", "password": "", "token": ""})

@@ -486,6 +486,7 @@ async def test_every_option_that_is_let_through_mounts(opened: Opener, real_fold
     await pool.create(VolumeRequest("v", 300 * MI, fstype=fstype))
     for option in sorted(MOUNT_OPTIONS - {"dax"}):  # which needs memory as a disk
         await pool.stage("v", staging, options=(option,))
+        assert os.path.ismount(staging), option
         await pool.unstage("v", staging)
 
 
