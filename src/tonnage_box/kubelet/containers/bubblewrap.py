@@ -31,7 +31,7 @@ from tonnage.kubernetes.api import pod_fields, pod_security
 from tonnage.kubernetes.api.meta import to_builtins
 from tonnage.kubernetes.api.pods import Container, Pod, VolumeMount
 from tonnage.storage.images.store import ImageRecord, ImageStore
-from tonnage_box.kubelet.containers import context, env, exec_process, rootfs, seccomp, termination
+from tonnage_box.kubelet.containers import context, env, exec_process, keeper, rootfs, seccomp, termination
 from tonnage_box.kubelet.containers.exec_process import CommandStarter
 from tonnage_box.kubelet.containers.log_writer import LogFile, LogPump
 from tonnage_box.kubelet.containers.mounts import mount_namespace, root_mounts
@@ -160,14 +160,16 @@ class BubblewrapRuntime:
                 _discard(folder)
             return None
         pidfd = self._alive(state)
+        has_pipes = state.boot == self.boot and os.path.exists(f"{folder}/{keeper.PIPE}")
+        pump = _pump(folder, state.log) if has_pipes or pidfd is not None else None
+        process = ContainerProcess(state, folder, self._clock, on_exit, pump=pump)
         if pidfd is None:
-            process = ContainerProcess(state, folder, self._clock, on_exit)
             if state.boot == self.boot and process.kill_rest():
                 self._processes[state.id] = process
             else:
+                process.close_output()
                 process.ended = process.read_end(None)
             return process
-        process = ContainerProcess(state, folder, self._clock, on_exit, pump=_pump(folder, state.log))
         self._processes[state.id] = process
         process.watch(pidfd)
         return process
@@ -398,12 +400,17 @@ class _Plan:
 
     def _spawn(self, command: _Command, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
         stdio = Stdio.open(self._spec.container, command.who.uid, [f"{self._folder}/{p}" for p in _PIPES.values()])
-        pump = _pump(self._folder, self._log, terminal=stdio.stdin if self._spec.container.tty else -1)
+        tty, keeping = self._spec.container.tty, 0
+        pump = _pump(self._folder, self._log, terminal=stdio.stdin if tty else -1)
         try:
+            keeping = 0 if tty else keeper.start(self._folder, *stdio.theirs[1:])
             child = self._started(command, stdio.theirs)
         except (OSError, TonnageError):
             pump.close()
             stdio.close()
+            if keeping:
+                keeper.end(self._folder)
+                os.waitpid(keeping, 0)
             raise
         finally:
             stdio.close_theirs()
@@ -422,7 +429,9 @@ class _Plan:
             self._spec.container.termination_message_policy == termination.FALLBACK,
         )
         _save(f"{self._folder}/{STATE}", state)
-        return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump, stdin=stdio.stdin), pidfd
+        process = ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump, stdin=stdio.stdin)
+        process.keeping = keeping
+        return process, pidfd
 
     def _started(self, command: _Command, streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
         """bwrap, with a command that runs in its whole root. Raises: InvalidError, HostError, OSError."""
@@ -530,6 +539,7 @@ def _working_dir(path: str) -> str:
 def _settle(folder: str) -> None:
     """Remove what a container that has ended leaves behind, but for its message and how it ended."""
     try:
+        keeper.await_end(folder)
         termination.end(folder)
         context.remove(folder)
         image_root.remove(folder)
