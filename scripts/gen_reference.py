@@ -371,9 +371,7 @@ def _kind(tree: Tree, about: Written) -> str:
             value = there.constants.get(name) if there else None
             if there is not None and isinstance(value, ast.Call):
                 texts = [t for a in [*value.args, *(k.value for k in value.keywords)] for t in tree.texts(there, a)]
-                texts += [
-                    a.attr for a in value.args if isinstance(a, ast.Attribute) and not a.attr.isupper()
-                ]
+                texts += [a.attr for a in value.args if isinstance(a, ast.Attribute) and not a.attr.isupper()]
                 return next((t for t in texts if t[:1].isupper()), "")
     return ""
 

@@ -20,6 +20,7 @@ import select
 import signal
 import stat
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,6 +36,7 @@ from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 
 FORMAT = 1
 _LOST = "lost+found"  # in the root of a disk of its own
+_FORKED_SECONDS, _PAUSE = 10.0, 0.01
 _LONGEST_SOCKET = 107
 _LONGEST_BELOW = 45  # what is put behind the folder's path, at most: <node>/registry/<driver>-reg.sock
 
@@ -108,6 +110,38 @@ def _remove_folders(top: Path) -> None:
             with suppress(OSError):
                 os.rmdir(name, dir_fd=at)
         top.rmdir()
+
+
+def _pid_in(lock: int) -> str:
+    return os.pread(lock, 32, 0).decode().strip()
+
+
+def _lock(lock: int) -> None:
+    """Take a lock, also one that only a killed process' child still has, until it becomes the program that it is for.
+
+    Nothing finds such a child by its command line. Raises: BlockingIOError.
+    """
+    late = time.monotonic() + _FORKED_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not _has_ended(_pid_in(lock)) or time.monotonic() > late:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
+
+
+def _has_ended(pid: str) -> bool:
+    try:
+        process = os.pidfd_open(int(pid or "0"))
+    except ProcessLookupError:
+        return True
+    except (ValueError, OSError):  # no pid
+        return False
+    with closing(process):
+        return bool(select.select([process], [], [], 0)[0])
 
 
 class DataFolder:
@@ -251,9 +285,9 @@ class DataFolder:
         """running: whether this process is one that end_running() may end."""
         lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(lock)
         except BlockingIOError:
-            pid = os.read(lock, 32).decode().strip()
+            pid = _pid_in(lock)
             os.close(lock)
             if not pid:
                 raise BusyError(
@@ -315,7 +349,7 @@ class DataFolder:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                text = os.read(lock, 32).decode().strip()
+                text = _pid_in(lock)
                 return int(text) if text.isdigit() else -1  # taken, but not for running a cluster
         return None
 

@@ -53,6 +53,11 @@ class World(Nodes):
         self.plane.create(foreign)
         ours = self.volume(self.mine, name="static-power-free")
         self.plane.create(ours)
+        for policy in ("Delete", "Retain"):
+            name = f"static-power-{policy.lower()}"
+            unheld = self.volume(self.mine, name=name, persistentVolumeReclaimPolicy=policy)
+            del unheld["metadata"]["finalizers"]
+            self.plane.create(unheld)
         for node, name in ((self.mine, "power-flex-mine"), (self.other, "power-flex-other")):
             self.plane.create(self.written(node, name))
         self.given(self.claims["mine"], self.claims["pod-1"])
@@ -222,6 +227,10 @@ ALLOWED: dict[str, Try] = {
     "FlexVolume that a person wrote": patch(f"{VOLUMES}/power-flex-mine{DRY}", lambda w: take_over(w.mine)),
     "disk that nobody has claimed": lambda w: w.try_("POST", VOLUMES + DRY, w.volume(w.mine)),
     "own finalizer off": patch(lambda w: w.pv(1) + DRY, {"metadata": {"finalizers": [names.PV_PROTECTION]}}),
+    "own finalizer on": patch(
+        f"{VOLUMES}/static-power-delete{DRY}",
+        {"metadata": {"finalizers": [names.PV_PROTECTION, names.PROVISIONER_FINALIZER]}},
+    ),
     "own volume larger": patch(lambda w: w.pv(1) + DRY, {"spec": {"capacity": {"storage": "100Gi"}}}),
     "own volume bound": patch(lambda w: f"{w.pv(1)}/status{DRY}", {"status": {"phase": "Bound"}}),
     "own volume reclaimed": patch(

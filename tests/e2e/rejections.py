@@ -304,6 +304,13 @@ REJECTED: dict[str, tuple[str, Try]] = {
             {"metadata": {"finalizers": [names.PV_PROTECTION, names.PROVISIONER_FINALIZER, "example.com/x"]}},
         ),
     ),
+    "finalizer of a volume that is retained": (
+        ONLY_FINALIZER,
+        patch(
+            f"{VOLUMES}/static-power-retain",
+            {"metadata": {"finalizers": [names.PV_PROTECTION, names.PROVISIONER_FINALIZER]}},
+        ),
+    ),
     "own volume released": (ONLY_BOUND, patch(lambda w: f"{w.pv(1)}/status", {"status": {"phase": "Released"}})),
     "free volume called bound": (
         ONLY_BOUND,

@@ -36,6 +36,7 @@ from tonnage.node.orphans import Sweep
 from tonnage.node.provisioner.context import NodeContext
 from tonnage.node.provisioner.controller import Provisioner
 from tonnage.node.provisioner.state import ClaimTable
+from tonnage.node.reclaim.finalizers import FinalizerSync
 from tonnage.node.reclaim.finished import FinishedReclaimer
 from tonnage.node.reclaim.released import Reclaimer
 from tonnage.node.snapshots.groups import group_snapshotter
@@ -114,6 +115,7 @@ class NodeAgent:
         )
         self.provisioner = Provisioner(self.context, informers)
         self.reclaimer = Reclaimer(self.context, informers)
+        self.finalizers = FinalizerSync(self.context, informers)
         self.finished = FinishedReclaimer(self.context, informers)
         self.growth = VolumeGrowth(self.context, informers)
         self.autogrow = Autogrow(self.context, informers, config.kubelet)
@@ -227,6 +229,7 @@ class NodeAgent:
         yield "readings", self.readings.run
         yield "provisioner", self.provisioner.run
         yield "reclaimer", self.reclaimer.run
+        yield "finalizers", self.finalizers.run
         yield "finished", self.finished.run
         yield "growth", self.growth.run
         yield "autogrow", self.autogrow.run

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -188,3 +191,43 @@ def test_a_folder_of_short_sockets_that_others_can_change_is_rejected(
     with pytest.raises(InvalidError, match=f"{chosen}, is a link, or others can write"):
         data.open(Settings())
     assert (theirs / "n1").exists()
+
+
+@pytest.mark.parametrize("takes", ["held", "open"])
+def test_a_child_of_a_killed_process_is_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: str) -> None:
+    """It has been forked and has the lock until its exec: nothing else shows that it is there."""
+    data = DataFolder(tmp_path / "d")
+    data.open(Settings())
+    data.close()
+    lock = os.open(data.path / "lock", os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    gone = subprocess.Popen(["true"])
+    os.pwrite(lock, f"{gone.pid}\n".encode(), 0)
+    pauses = list[float]()
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            os.close(lock)
+
+    monkeypatch.setattr(time, "sleep", pause)
+    os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)  # a zombie, as where its parent does not wait for it
+    if takes == "held":
+        with data.held():
+            assert len(pauses) == 2
+    else:
+        data.open(Settings())
+        assert len(pauses) == 2
+        data.close()
+    gone.wait()
+
+
+def test_a_lock_of_a_process_that_runs_is_not_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, other = DataFolder(tmp_path / "d"), DataFolder(tmp_path / "d")
+    data.open(Settings())
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
+    with pytest.raises(BusyError, match=f"in use by process {os.getpid()}"):
+        other.open(Settings())
+    data.close()
+    with data.held(), pytest.raises(BusyError, match="being cleaned or opened"):
+        other.open(Settings())

@@ -452,7 +452,6 @@ def volume_of_claim(
     scope: NodeScope,
 ) -> dict[str, Any]:
     """Return the PV to create: its node affinity, node label and claimRef."""
-    policy = storage_class.reclaim_policy
     spec: dict[str, Any] = {
         **_of_class(made, storage_class, block=request.block),
         "capacity": {"storage": from_bytes(made.size or request.size)},
@@ -469,13 +468,19 @@ def volume_of_claim(
             names.DELETION_SECRET_NAMESPACE: request.secret.namespace if request.secret else "",
             **_modify_secret(storage_class, claim, driver, request.name),
         },
+        **_held(storage_class),
     }
     if request.attributes is not None:
         spec["volumeAttributesClassName"] = request.attributes.metadata.name
-    if policy == "Delete":
-        # Without it, a PV that a person deletes goes unseen, and with it what policy it had at last (KEP-2644).
-        metadata["finalizers"] = [names.PROVISIONER_FINALIZER]
     return {"metadata": metadata, "spec": spec}
+
+
+def _held(storage_class: StorageClass) -> dict[str, Any]:
+    """Return the finalizer of a PV whose volume is to be deleted.
+
+    Without it, a PV that a person deletes goes unseen, and with it what policy it had at last (KEP-2644).
+    """
+    return {"finalizers": [names.PROVISIONER_FINALIZER]} if storage_class.reclaim_policy == "Delete" else {}
 
 
 def _source_of_claim(
@@ -509,11 +514,11 @@ def volume_of_disk(
 
     Raises: InvalidError for secrets that are named after a claim.
     """
-    metadata = {
+    metadata: dict[str, Any] = {
         "name": name,
         "labels": {names.NODE_LABEL: scope.label, names.POOL_LABEL: names.label_value(driver.pool(storage_class))},
         "annotations": {names.PROVISIONED_BY: driver.name, names.DISK: made.context.get(names.DISK, "")},
-        "finalizers": [names.PROVISIONER_FINALIZER],
+        **_held(storage_class),
     }
     spec = {
         **_of_class(made, storage_class, block=block),

@@ -8,6 +8,7 @@ found, it is killed, and the container counts as never started.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
 import os
 import secrets
@@ -24,13 +25,13 @@ import msgspec
 
 from tonnage.base.aio.clock import Clock
 from tonnage.base.errors import HostError, InvalidError, TonnageError, UnsupportedError
-from tonnage.host.descriptor import closing
+from tonnage.host.descriptor import closing, opened
 from tonnage.host.encoding import encode
 from tonnage.kubernetes.api.meta import to_builtins
 from tonnage.kubernetes.api.pods import Container, Pod, VolumeMount
 from tonnage.storage.images.store import ImageRecord, ImageStore
 from tonnage_box.api import pod_fields, pod_security
-from tonnage_box.kubelet.containers import context, env, exec_process, rootfs, seccomp, termination
+from tonnage_box.kubelet.containers import context, env, exec_process, keeper, rootfs, seccomp, termination
 from tonnage_box.kubelet.containers.exec_process import CommandStarter
 from tonnage_box.kubelet.containers.log_writer import LogFile, LogPump
 from tonnage_box.kubelet.containers.mounts import mount_namespace, root_mounts
@@ -155,19 +156,23 @@ class BubblewrapRuntime:
             with open(f"{folder}/{STATE}", "rb") as file:
                 state = msgspec.json.decode(file.read(), type=ProcessState)
         except (FileNotFoundError, msgspec.MsgspecError):  # emptied by a power cut, which ended the container too
-            _kill_unknown(f"{folder}/{ROOT}")
-            with suppress(TonnageError, OSError):
+            try:
+                _kill_unknown(folder)
                 _discard(folder)
+            except (TonnageError, OSError) as failure:
+                log.warning("container without a record stays folder=%s error=%s", folder, failure)
             return None
         pidfd = self._alive(state)
+        has_pipes = state.boot == self.boot and os.path.exists(f"{folder}/{keeper.PIPE}")
+        pump = _pump(folder, state.log) if has_pipes or pidfd is not None else None
+        process = ContainerProcess(state, folder, self._clock, on_exit, pump=pump)
         if pidfd is None:
-            process = ContainerProcess(state, folder, self._clock, on_exit)
             if state.boot == self.boot and process.kill_rest():
                 self._processes[state.id] = process
             else:
+                process.close_output()
                 process.ended = process.read_end(None)
             return process
-        process = ContainerProcess(state, folder, self._clock, on_exit, pump=_pump(folder, state.log))
         self._processes[state.id] = process
         process.watch(pidfd)
         return process
@@ -398,12 +403,17 @@ class _Plan:
 
     def _spawn(self, command: _Command, clock: Clock, on_exit: OnExit) -> tuple[ContainerProcess, int]:
         stdio = Stdio.open(self._spec.container, command.who.uid, [f"{self._folder}/{p}" for p in _PIPES.values()])
-        pump = _pump(self._folder, self._log, terminal=stdio.stdin if self._spec.container.tty else -1)
+        tty, keeping = self._spec.container.tty, 0
+        pump = _pump(self._folder, self._log, terminal=stdio.stdin if tty else -1)
         try:
+            keeping = 0 if tty else keeper.start(self._folder, *stdio.theirs[1:])
             child = self._started(command, stdio.theirs)
         except (OSError, TonnageError):
             pump.close()
             stdio.close()
+            if keeping:
+                keeper.end(self._folder)
+                os.waitpid(keeping, 0)
             raise
         finally:
             stdio.close_theirs()
@@ -422,12 +432,15 @@ class _Plan:
             self._spec.container.termination_message_policy == termination.FALLBACK,
         )
         _save(f"{self._folder}/{STATE}", state)
-        return ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump, stdin=stdio.stdin), pidfd
+        process = ContainerProcess(state, self._folder, clock, on_exit, child=child, pump=pump, stdin=stdio.stdin)
+        process.keeping = keeping
+        return process, pidfd
 
     def _started(self, command: _Command, streams: tuple[int, int, int]) -> subprocess.Popen[bytes]:
         """bwrap, with a command that runs in its whole root. Raises: InvalidError, HostError, OSError."""
         status = os.open(f"{self._folder}/{STATUS}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         with closing(status), Gate() as gate, root_mounts.detached(command.binds) as detached:
+            fcntl.flock(status, fcntl.LOCK_EX)  # bwrap has it from its fork to its end, see _kill_unknown()
             tty = self._spec.container.tty
             filter_program = seccomp.program(os.uname().machine, unconfined=self._unconfined)
             starter = command.starter(gate.theirs, terminal=tty, capabilities=self._capabilities)
@@ -446,7 +459,7 @@ class _Plan:
                     gate.open()
             except BaseException:
                 gate.close()
-                _end(child, f"{self._folder}/{ROOT}")
+                _end(child, self._folder)
                 raise
         return child
 
@@ -472,14 +485,14 @@ def _admit(pod: Pod, container: Container) -> None:
         raise HostError(found.text) if found.by_runtime else UnsupportedError(found.text)
 
 
-def _end(child: subprocess.Popen[bytes], root: str) -> None:
+def _end(child: subprocess.Popen[bytes], folder: str) -> None:
     """Wait for the end of a bwrap whose command was not let in; kill what does not end."""
     try:
         child.wait(_END_SECONDS)
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
-        _kill_unknown(root)
+        _kill_unknown(folder)
 
 
 def _save(path: str, state: ProcessState) -> None:
@@ -530,6 +543,7 @@ def _working_dir(path: str) -> str:
 def _settle(folder: str) -> None:
     """Remove what a container that has ended leaves behind, but for its message and how it ended."""
     try:
+        keeper.await_end(folder)
         termination.end(folder)
         context.remove(folder)
         image_root.remove(folder)
@@ -542,9 +556,32 @@ def _discard(folder: str) -> None:
     remove_tree(folder)
 
 
-def _kill_unknown(root: str) -> None:
-    """Kill processes of a container that was started by a kubelet which died before it could note it."""
-    for pid in running_in(root):
-        log.warning("killing a container without a record pid=%d root=%s", pid, root)
-        with suppress(ProcessLookupError):
-            os.kill(pid, 9)
+def _kill_unknown(folder: str) -> None:
+    """Kill processes of a container that was started by a kubelet which died before it could note it.
+
+    They are found by their command line, which a process that has been forked gets a moment later, with its exec. But
+    it has the lock of its status file already: while that is held, one is still to come. Raises: HostError, OSError.
+    """
+    root, late = f"{folder}/{ROOT}", time.monotonic() + _END_SECONDS
+    while True:
+        is_held = _is_locked(f"{folder}/{STATUS}")  # first: whoever gives it up later is found
+        for pid in running_in(root):
+            log.warning("killing a container without a record pid=%d root=%s", pid, root)
+            with suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        if not is_held:
+            return
+        if time.monotonic() > late:
+            raise HostError(f"a process that was started for {root} does not end when killed")
+        time.sleep(_PAUSES[0])
+
+
+def _is_locked(file: str) -> bool:
+    try:
+        with opened(file, os.O_WRONLY | os.O_NOFOLLOW) as fd:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

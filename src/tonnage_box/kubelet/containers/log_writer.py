@@ -4,7 +4,8 @@
     2026-01-02T03:04:05.678901234Z stderr P the first part of a longer one
 
 The container has each pipe open for reading too, so nothing breaks while no kubelet reads: it runs on
-until the pipe is full, and waits for the next kubelet then.
+until the pipe is full, and waits for the next kubelet then. What was read of a line that has no end yet is in a file
+beside the pipe: the kubelet may be killed before the end comes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 log = logging.getLogger(__name__)
@@ -48,28 +50,30 @@ def tail(path: str) -> str:
 class LogLines:
     """Cuts a stream into CRI lines. Sans-I/O."""
 
-    def __init__(self, stream: bytes) -> None:
+    def __init__(self, stream: bytes, rest: bytes = b"") -> None:
+        """rest: what an earlier process has read of a line."""
         self._stream = stream
         self.stream = stream.decode()
-        self._rest = b""
+        self.rest = rest
+        """What has come of a line so far."""
 
     def feed(self, data: bytes, now: bytes) -> bytes:
         """Whole lines of what has come so far, formatted; parts of very long ones too."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, self.rest = (self.rest + data).split(b"\n")
         out = []
         for line in lines:
             while len(line) > LONGEST:
                 out.append(self._format(line[:LONGEST], now, b"P"))
                 line = line[LONGEST:]
             out.append(self._format(line, now, b"F"))
-        while len(self._rest) > LONGEST:
-            out.append(self._format(self._rest[:LONGEST], now, b"P"))
-            self._rest = self._rest[LONGEST:]
+        while len(self.rest) > LONGEST:
+            out.append(self._format(self.rest[:LONGEST], now, b"P"))
+            self.rest = self.rest[LONGEST:]
         return b"".join(out)
 
     def end(self, now: bytes) -> bytes:
         """What is left without an end of line."""
-        rest, self._rest = self._rest, b""
+        rest, self.rest = self.rest, b""
         return self._format(rest, now, b"P") if rest else b""
 
     def _format(self, line: bytes, now: bytes, tag: bytes) -> bytes:
@@ -110,6 +114,38 @@ class LogFile:
         os.close(self._fd)
 
 
+class UnfinishedLine:
+    """The file that has what was read of a line. It is not touched while lines come whole."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._fd, self._length = path, -1, 0
+
+    def load(self) -> bytes:
+        """What an earlier process has saved."""
+        with suppress(OSError), open(self._path, "rb") as file:
+            found = file.read(LONGEST)
+            self._length = len(found)
+            return found
+        return b""
+
+    def save(self, rest: bytes) -> None:
+        """Replace it. A full disk loses it, never the container."""
+        if not rest and not self._length:
+            return
+        with suppress(OSError):
+            if self._fd < 0:
+                self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            if len(rest) < self._length:
+                os.ftruncate(self._fd, len(rest))
+            self._length = os.pwrite(self._fd, rest, 0)
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
 class OutputTap(Protocol):
     """A client that is attached to a container's output."""
 
@@ -132,10 +168,12 @@ class LogPump:
         self._file = file
         self._now = now
         self._streams: dict[int, LogLines] = {}
+        self._unfinished: dict[int, UnfinishedLine] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         for name, path in pipes.items():
             fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-            self._streams[fd] = LogLines(name.encode())
+            self._unfinished[fd] = UnfinishedLine(f"{path}.line")
+            self._streams[fd] = LogLines(name.encode(), self._unfinished[fd].load())
         if terminal >= 0:
             self._streams[os.dup(terminal)] = LogLines(b"stdout")
         self.taps: set[OutputTap] = set()
@@ -176,7 +214,12 @@ class LogPump:
             tap.feed(self._streams[fd].stream, data)
         if lines := self._streams[fd].feed(data, stamp(self._now())):
             self._file.write(lines)
+        self._save(fd)
         return True
+
+    def _save(self, fd: int) -> None:
+        if (file := self._unfinished.get(fd)) is not None:
+            file.save(self._streams[fd].rest)
 
     def finish(self) -> None:
         """The container has ended: move the rest and close. Idempotent."""
@@ -185,6 +228,7 @@ class LogPump:
                 continue
             if rest := lines.end(stamp(self._now())):
                 self._file.write(rest)
+            self._save(fd)
         self.close()
 
     def close(self) -> None:
@@ -195,6 +239,8 @@ class LogPump:
             self._unwatch(fd)
             os.close(fd)
         self._streams.clear()
+        for file in self._unfinished.values():
+            file.close()
         for tap in tuple(self.taps):
             tap.end()
         self._file.close()

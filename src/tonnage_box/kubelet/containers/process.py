@@ -17,7 +17,7 @@ from contextlib import suppress
 import msgspec
 
 from tonnage.base.aio.clock import Clock
-from tonnage_box.kubelet.containers import log_writer, termination
+from tonnage_box.kubelet.containers import keeper, log_writer, termination
 from tonnage_box.kubelet.containers.log_writer import LogPump
 from tonnage_box.kubelet.containers.runtime import Ended, OnExit
 
@@ -105,6 +105,11 @@ def boot_id() -> str:
         return file.read().strip()
 
 
+def _reap(child: int) -> None:
+    with suppress(ChildProcessError):
+        os.waitpid(child, 0)
+
+
 class ContainerProcess:
     """Implements runtime.Process. Made by start (with its Popen) or by adoption (without)."""
 
@@ -133,6 +138,8 @@ class ContainerProcess:
         self._child = child
         self.pump = pump
         self.stdin = stdin
+        self.keeping = 0
+        """pid of the keeper of its output, if that is our child."""
         self._pidfd = -1
         self._kill_at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -185,10 +192,18 @@ class ContainerProcess:
     def _finish(self) -> None:
         self.unwatch()
         self.close_stdin()
-        if self.pump is not None:
-            self.pump.finish()
+        self.close_output()
         self.ended = self.read_end(self._code)
         self._on_exit()
+
+    def close_output(self) -> None:
+        """The container has ended: read the rest of its output, and let its keeper end. Idempotent."""
+        if self.pump is not None:
+            self.pump.finish()
+        keeper.end(self.folder)
+        if self.keeping:
+            asyncio.get_running_loop().run_in_executor(None, _reap, self.keeping)
+            self.keeping = 0
 
     def read_end(self, code: int | None) -> Ended:
         """How it ended: from bwrap, else from its own exit code."""

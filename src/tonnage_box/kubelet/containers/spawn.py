@@ -51,10 +51,10 @@ def spawn(
     if shutil.which(command[0]) is None:  # what resets signals would start, and fail where nobody sees why
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), command[0])
     arguments = [encode(argument, "an argument of the command") for argument in argv]
-    files = [_in_memory(join(options)), _in_memory(programs.starter, executable=True)]
+    files = [in_memory(join(options)), in_memory(programs.starter, executable=True)]
     gate, writer = os.pipe2(os.O_CLOEXEC)
     if programs.filter:
-        files.append(_in_memory(programs.filter))
+        files.append(in_memory(programs.filter))
     try:
         with signals.none_blocked():
             child = subprocess.Popen(
@@ -98,7 +98,7 @@ def _put(child: subprocess.Popen[bytes], group: PodCgroup) -> None:
         raise
 
 
-def _in_memory(data: bytes, *, executable: bool = False) -> int:
+def in_memory(data: bytes, *, executable: bool = False) -> int:
     """A descriptor of options, a filter or a program, which cannot be changed any more."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:

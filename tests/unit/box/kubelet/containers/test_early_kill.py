@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -15,6 +17,7 @@ import pytest
 from tests.unit.box.kubelet.machine import Eventually
 
 from tonnage.base.aio.clock import RealClock
+from tonnage_box.kubelet.containers import bubblewrap
 from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage_box.kubelet.containers.process import (
     ROOT,
@@ -79,6 +82,68 @@ async def test_what_the_command_left_running_ends_though_its_kubelet_was_killed(
         rest.kill()
         rest.wait()
         await runtime.close()
+
+
+_WAITS = "import os, sys; os.read(0, 1); os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(1000)', {root!r}])"
+"""As a child of the kubelet before its exec: nothing in its command line shows what it will be."""
+
+
+async def test_a_process_without_its_command_line_yet_is_awaited_and_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forked by a kubelet that was killed then; its exec comes after somebody has looked for it."""
+    runtime = BubblewrapRuntime(tmp_path, RealClock())
+    folder = Path(runtime.paths.containers("uid")) / "main" / "0"
+    folder.mkdir(parents=True)
+    root = f"{folder}/{ROOT}"
+    with _locked(folder) as status:
+        child = _forked(root, status)
+    looks = list[list[int]]()
+
+    def looked(place: str) -> list[int]:
+        looks.append(running_in(place))
+        if len(looks) == 1 and child.stdin is not None:
+            child.stdin.close()
+        return looks[-1]
+
+    monkeypatch.setattr(bubblewrap, "running_in", looked)
+    try:
+        assert await runtime.adopt("uid", None, lambda: None) == []
+        assert looks[0] == []
+        assert child.wait(60) == -signal.SIGKILL
+        assert not folder.exists()
+    finally:
+        child.kill()
+        child.wait()
+        await runtime.close()
+
+
+async def test_a_process_that_does_not_end_is_left_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime = BubblewrapRuntime(tmp_path, RealClock())
+    folder = Path(runtime.paths.containers("uid")) / "main" / "0"
+    folder.mkdir(parents=True)
+    monkeypatch.setattr(bubblewrap, "_END_SECONDS", 0.1)
+    with _locked(folder):
+        assert await runtime.adopt("uid", None, lambda: None) == []
+        assert "does not end when killed" in caplog.text
+        assert folder.exists()
+    await runtime.close()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[int]:
+    """The status file, as a kubelet opens it for bwrap."""
+    with open(folder / STATUS, "ab") as status:
+        fcntl.flock(status, fcntl.LOCK_EX)
+        yield status.fileno()
+
+
+def _forked(root: str, status: int) -> subprocess.Popen[bytes]:
+    """A process that waits for the end of its input before it gets its command line."""
+    command = [sys.executable, "-c", _WAITS.format(root=root)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[status])
 
 
 def _started(root: str, program: str = _FORKS) -> subprocess.Popen[bytes]:

@@ -77,11 +77,43 @@ async def test_containers_survive_a_kill_of_the_kubelet(machine: Any, eventually
     name = before.metadata.uid
     await eventually(lambda: _is_read(name))  # the phase is of the first kubelet
     pids = processes.with_text(name)
-    assert len(pids) == 2  # bwrap, and the first process of the namespace
+    assert len(pids) == 3  # the keeper of its output, bwrap, and the first process of the namespace
     os.kill(processes.children(max(pids))[0], signal.SIGTERM)
     pod = await machine.phase("p", "Failed")
     assert _state(pod).terminated["exitCode"] == 7  # type: ignore[index]
     assert _log(machine, pod) == ["up", "bye"]
+
+
+async def test_what_it_wrote_while_no_kubelet_ran_is_in_its_log(machine: Any, eventually: Eventually) -> None:
+    """Also of a line that the first kubelet has read in part, and as its message; and whoever kept it ends."""
+    script = (
+        "printf begun; echo err >&2; printf ' and ' ; while [ ! -e /e/go ]; do sleep 0.02; done;"
+        " echo ended; seq 9000; printf last >&2; exit 3"
+    )
+    main = _shell(
+        script, terminationMessagePolicy="FallbackToLogsOnError", volumeMounts=[{"name": "e", "mountPath": "/e"}]
+    )
+    await machine.pod("p", containers=[main], restartPolicy="Never", volumes=[{"name": "e", "emptyDir": {}}])
+    pod = await machine.phase("p", "Running")
+    folder = machine.root / f"pods/{pod.metadata.uid}"
+    unfinished = folder / "containers/main/0/out.line"
+    await eventually(lambda: unfinished.exists() and unfinished.read_bytes() == b"begun and ")
+    await machine.kill()
+    (*_, bwrap, first) = sorted(processes.with_text(pod.metadata.uid))
+    next(folder.glob("volumes/*empty-dir/e")).joinpath("go").touch()
+    await eventually(lambda: not processes.is_running(bwrap) and not processes.is_running(first))
+    await machine.start()
+    pod = await machine.phase("p", "Failed")
+    log = _log(machine, pod)
+    assert sorted(log, key=len)[-1] == "begun and ended"
+    assert [line for line in log if line.isdigit()] == [str(number) for number in range(1, 9001)]
+    assert log.count("err") == log.count("last") == 1
+    assert _state(pod).terminated["message"].endswith("9000\nlast")  # type: ignore[index]
+    assert unfinished.read_bytes() == b""
+    await eventually(lambda: processes.with_text(pod.metadata.uid) == [])
+    await machine.restart()
+    await machine.client.delete(PODS, "p", "default")
+    await machine.gone("p")
 
 
 async def test_what_ended_while_no_kubelet_ran_is_known(machine: Any) -> None:
