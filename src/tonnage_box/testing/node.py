@@ -1,4 +1,4 @@
-"""A node for tests: a fake pool behind a real CSI socket, its agent, and the writes of a scheduler."""
+"""A node for tests: a fake pool behind a CSI driver with a socket, its agent, and the writes of a scheduler."""
 
 from __future__ import annotations
 
@@ -49,8 +49,10 @@ class FakeNode:
             "sweep_every": 0,
         }
         usual["state"] = self.folder
-        config = AgentConfig(self.name, endpoints=tuple(self.driver.endpoints), **{**usual, **options})
-        agent = NodeAgent(self.client, config, faults=self.driver.faults, clock=LoopClock())
+        config = AgentConfig(self.name, **{**usual, **options})
+        # As in `tonnage node`: the agent is in its driver's process.
+        clients = self.driver.clients()
+        agent = NodeAgent(self.client, config, clients=clients, faults=self.driver.faults, clock=LoopClock())
         self.driver.hooks.to = agent
         self.agents.append(agent)
         self.tasks.append(asyncio.ensure_future(agent.run()))
