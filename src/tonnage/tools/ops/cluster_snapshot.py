@@ -181,7 +181,7 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
     view = View(namespace, now)
     view.version = str(msgspec.json.decode(await client.read("/version")).get("gitVersion", ""))
     view.served = await _served(client)
-    reader = Reader(client)
+    reader = ClusterReader(client)
     view.rejected, view.unreadable = reader.rejected, reader.unreadable
     view.nodes = await reader.all(kinds.NODES)
     view.csi_nodes = await reader.all(kinds.CSI_NODES)
@@ -208,7 +208,7 @@ async def read(client: Client, namespace: str, *, now: float) -> View:
     return view
 
 
-class Reader:
+class ClusterReader:
     """Reads all that may and can be read, and records the rest as a view does."""
 
     def __init__(self, client: Client) -> None:
@@ -259,7 +259,7 @@ async def _served(client: Client) -> frozenset[str]:
     return frozenset(found)
 
 
-async def _policies(reader: Reader) -> frozenset[str]:
+async def _policies(reader: ClusterReader) -> frozenset[str]:
     wanted = [(kind, names.SCOPE_POLICY) for kind in (kinds.MUTATING_POLICIES, kinds.MUTATING_BINDINGS)]
     wanted += [(kind, name) for kind in (VALIDATING_POLICIES, VALIDATING_BINDINGS) for name in AGENT_POLICIES]
     return frozenset([f"{kind.plural}/{name}" for kind, name in wanted if await reader.one(kind, name) is not None])
@@ -274,7 +274,7 @@ def _file(found: ConfigMap) -> Values | str:
         return str(failure)
 
 
-async def _read_waiting(reader: Reader, view: View) -> None:
+async def _read_waiting(reader: ClusterReader, view: View) -> None:
     """Pods and Events of claims that wait."""
     waiting = [c for c in view.our_claims if c.status.phase == "Pending" or c.metadata.deleting]
     namespaces = sorted({c.metadata.namespace for c in waiting})

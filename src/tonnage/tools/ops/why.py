@@ -26,7 +26,7 @@ from tonnage.scheduler.explain import Explanation, explain
 from tonnage.scheduler.framework.storage_objects import StorageObjects
 from tonnage.tools.ops import claim_errors
 from tonnage.tools.ops.claim_errors import ClaimObjects, Said
-from tonnage.tools.ops.cluster_snapshot import PUBLISHED, Published, Reader
+from tonnage.tools.ops.cluster_snapshot import PUBLISHED, ClusterReader, Published
 
 T = TypeVar("T", bound=KubeObject)
 _NEWEST = 3
@@ -48,7 +48,7 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
     """
     pod = await client.get(kinds.PODS, name, namespace)
     is_box = b"+tonnage" in await client.read("/version")
-    reader = Reader(client)
+    reader = ClusterReader(client)
     cluster, capacities, pods = await _read(reader)
     budgets = list[PodDisruptionBudget]()
     with suppress(ApiError):  # they matter least
@@ -77,7 +77,7 @@ async def why(client: Client, name: str, namespace: str, *, clock: Clock) -> Why
     return WhyAnswer(**(msgspec.structs.asdict(found) | {"unchecked": unchecked} | answer))
 
 
-async def _warnings(reader: Reader, pod: Pod) -> dict[str, Any]:
+async def _warnings(reader: ClusterReader, pod: Pod) -> dict[str, Any]:
     """Return what the kubelet and the drivers report about a pod that has a node and does not start."""
     meta = pod.metadata
     try:
@@ -94,7 +94,7 @@ async def _warnings(reader: Reader, pod: Pod) -> dict[str, Any]:
 
 
 async def _events(
-    reader: Reader, claims: Iterable[PersistentVolumeClaim], classes: Callable[[str], StorageClass | None]
+    reader: ClusterReader, claims: Iterable[PersistentVolumeClaim], classes: Callable[[str], StorageClass | None]
 ) -> dict[str, list[Event]]:
     """Return Events of the claims that have no volume, and of their classes, by uid.
 
@@ -113,7 +113,7 @@ async def _events(
     return events
 
 
-async def _read(reader: Reader) -> tuple[Cluster, list[Published], list[Pod]]:
+async def _read(reader: ClusterReader) -> tuple[Cluster, list[Published], list[Pod]]:
     """Return the cluster, its capacity objects, and all pods.
 
     Storage is read before pods and nodes, in the order in which a scheduler's caches may be filled too.
