@@ -17,7 +17,6 @@ from tonnage.csi.driver.inline_endpoint import InlineEndpoint
 from tonnage.csi.inline.base import InlinePod
 from tonnage.csi.inline.cert.attributes import OURS
 from tonnage.csi.inline.cert.authority import CertificateAuthority, make_authority
-from tonnage.csi.inline.cert.issuers.base import LocalIssuer
 from tonnage.csi.inline.cert.policy import NamePolicy
 from tonnage.csi.inline.cert.source import CertificateSource
 from tonnage.csi.inline.driver import InlineDriver
@@ -26,6 +25,7 @@ from tonnage.node.inline.config import parse_inlines
 from tonnage.node.inline.drivers import InlineDrivers
 from tonnage.node.inline.sources import InlineContext
 from tonnage.storage.pools import config as pool_config
+from tonnage_box.certificates import LocalIssuer
 from tonnage_box.node_driver import NodeDriver
 
 CERT, IMAGE = "cert.tonnage.dev", "image.tonnage.dev"

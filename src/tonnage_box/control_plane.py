@@ -19,13 +19,14 @@ from tonnage.controller.preassigned import PreassignedPods
 from tonnage.controller.snapshots.role import SnapshotLoops
 from tonnage.controller.tier_hints import TierNotices
 from tonnage.controller.tier_objects import CapacityTiers
-from tonnage.csi.inline.cert.issuers.table import BOX, box_authority, box_policy
+from tonnage.csi.inline.cert.issuers.table import BOX, box_policy
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.kubernetes.client.informer import Informers
 from tonnage.node.inline.config import parse_inlines
 from tonnage.scheduler.scheduler import Scheduler
+from tonnage_box.certificates import box_authority
 from tonnage_box.controllers.attach_detach import AttachDetach
 from tonnage_box.controllers.ephemeral import EphemeralController
 from tonnage_box.controllers.garbage_collector import GarbageCollector

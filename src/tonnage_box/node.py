@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tonnage.node.inline.sources import InlineContext
 from tonnage.storage.content.hosts import parse_host
 from tonnage.storage.images.store import ImageStore, is_store
 from tonnage.storage.pools import config as pool_config
+from tonnage_box.certificates import box_issuer
 from tonnage_box.data_dir import DataFolder, Settings, short_enough
 from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage_box.kubelet.containers.paths import Paths
@@ -124,7 +126,10 @@ class _Parts:
     def inline(self, driver: NodeDriver) -> InlineDrivers:
         settings, state = self.plan.settings, self.data.node(self.name) / "inline"
         emit, stores = pod_events(self.events), tuple(_stores(settings, self.data))
-        context = InlineContext(self.name, self.client, emit, self.clock, stores, driver.layers, state, is_box=True)
+        issuer = partial(box_issuer, self.client, self.clock)
+        context = InlineContext(
+            self.name, self.client, emit, self.clock, stores, driver.layers, state, own_issuer=issuer
+        )
         return InlineDrivers(
             parse_inlines(settings.inline), context, kubelet=self.root, registry=self.registry, sockets=self.sockets
         )

@@ -12,7 +12,7 @@ from tonnage.base.errors import InvalidError
 from tonnage.base.option import Option
 from tonnage.controller.attach.drivers import AttachEndpoint
 from tonnage.controller.certificates.authority_folder import AuthorityFolder
-from tonnage.csi.inline.cert.issuers.base import LoadAuthority
+from tonnage.csi.inline.cert.authority import LoadAuthority
 from tonnage.csi.inline.cert.policy import NamePolicy
 from tonnage.csi.server.sockets import socket_path
 from tonnage.kubernetes.api import names

@@ -18,7 +18,7 @@ from tonnage.base.aio.clock import RealClock
 from tonnage.csi.inline.cert.attributes import OURS
 from tonnage.csi.inline.cert.authority import read_authority, read_certificates
 from tonnage.csi.inline.cert.contents import check_issued
-from tonnage.csi.inline.cert.issuers.base import IssuedCertificate, IssueRequest, LocalIssuer
+from tonnage.csi.inline.cert.issuers.base import IssuedCertificate, IssueRequest
 from tonnage.csi.inline.cert.keys import read_key
 from tonnage.csi.inline.cert.policy import NamePolicy
 from tonnage.csi.inline.cert.source import CertificateSource
@@ -27,6 +27,7 @@ from tonnage.csi.inline.driver import InlineDriver
 from tonnage.csi.inline.memory import MemoryStore
 from tonnage.csi.inline.volume import InlinePhase, InlineRequest
 from tonnage.host import mount
+from tonnage_box.certificates import LocalIssuer
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("rooted", "traced")]
 _SECONDS, _MOST = 500, 600

@@ -22,13 +22,14 @@ from tests.unit.csi.inline.cert.makers import pod
 from tonnage.base.aio.clock import RealClock
 from tonnage.csi.inline.cert.attributes import OURS
 from tonnage.csi.inline.cert.authority import CertificateAuthority, make_authority
-from tonnage.csi.inline.cert.issuers.base import IssuedCertificate, IssueRequest, LocalIssuer
+from tonnage.csi.inline.cert.issuers.base import IssuedCertificate, IssueRequest
 from tonnage.csi.inline.cert.policy import NamePolicy
 from tonnage.csi.inline.cert.source import CertificateSource
 from tonnage.csi.inline.driver import InlineDriver
 from tonnage.csi.inline.memory import MemoryStore
 from tonnage.csi.inline.volume import InlineRequest
 from tonnage.host import mount
+from tonnage_box.certificates import LocalIssuer
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")]
 RENEWALS = 100

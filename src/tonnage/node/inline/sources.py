@@ -15,7 +15,7 @@ from tonnage.base.errors import InvalidError
 from tonnage.csi.inline.base import InlineSource, PodEvents
 from tonnage.csi.inline.cert.attributes import CERT_MANAGER
 from tonnage.csi.inline.cert.issuers.table import OPTIONS as CERTIFICATE_OPTIONS
-from tonnage.csi.inline.cert.issuers.table import CertificateContext, configured_source
+from tonnage.csi.inline.cert.issuers.table import CertificateContext, OwnIssuer, configured_source
 from tonnage.csi.inline.node_labels import NodeLabelSource
 from tonnage.csi.inline.trees import TreePools
 from tonnage.kubernetes.api import names
@@ -30,8 +30,8 @@ class InlineContext:
 
     client: of the API server, None where there is none (also for manifests, which build a source to read its needs).
     events: emits Events on pods. image_stores: in the order of look-up. pools: makes writable layers. state: a folder
-    on disk for all drivers of the node. is_box: whether the node is one of the box, which may sign certificates itself.
-    namespace: of the controller.
+    on disk for all drivers of the node. namespace: of the controller. own_issuer: of certificates that this process
+    signs itself, as the box does.
     """
 
     node: str
@@ -42,7 +42,7 @@ class InlineContext:
     pools: TreePools | None = None
     state: Path = Path("/nonexistent")
     namespace: str = names.SYSTEM_NAMESPACE
-    is_box: bool = False
+    own_issuer: OwnIssuer | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _path(options: Mapping[str, str], key: str) -> Path | None:
 
 
 def _certificates(context: InlineContext, options: Mapping[str, str]) -> InlineSource:
-    node = CertificateContext(context.client, context.clock, context.node, context.is_box, context.namespace)
+    node = CertificateContext(context.client, context.clock, context.node, context.own_issuer, context.namespace)
     return configured_source(options[NAME], options, node)
 
 

@@ -5,7 +5,7 @@ Held by the controller and by the box, never by an agent. It signs what it is gi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeGuard
@@ -69,6 +69,9 @@ class CertificateAuthority:
         if extended := extended_key_usage(wanted.usages):
             builder = builder.add_extension(extended, critical=False)
         return pem_of([builder.sign(self.key, _digest(self.key)), *self.chain])
+
+
+LoadAuthority = Callable[[], Awaitable[CertificateAuthority]]
 
 
 def make_authority(name: str, now: float) -> CertificateAuthority:

@@ -45,6 +45,32 @@ class IoLimits:
         return bool(self.iops or self.bandwidth)
 
 
+@dataclass(frozen=True)
+class MkfsOptions:
+    """Checked mkfs options.
+
+    words: in the given order, each option followed by its value, "--nodesize" as "-n". ratio, inode_size, inodes: of
+    ext4: bytes per inode, bytes of an inode, number of inodes; 0 for the pool's choice.
+    """
+
+    words: tuple[tuple[str, str], ...] = ()
+    ratio: int = 0
+    inode_size: int = 0
+    inodes: int = 0
+
+    def values(self, option: str) -> list[str]:
+        """The values of an option that takes a list, in the order given."""
+        return [part for name, value in self.words if name == option for part in value.split(",")]
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether an ext4 is to have one."""
+        return "^has_journal" not in self.values("-O")
+
+
+NO_MKFS_OPTIONS = MkfsOptions()
+
+
 def erase_of(parameters: Mapping[str, str], offered: Iterable[str] = ERASURES) -> str:
     """How content is erased when the volume is deleted: `none`, `discard`, `zero` or `shred`. Raises: InvalidError."""
     method = parameters.get(ERASE, "none")

@@ -13,8 +13,8 @@ from uuid import UUID
 
 from msgspec import structs
 
-from tonnage.storage.pools.base.mkfs_options import NO_MKFS_OPTIONS, MkfsOptions, read_mkfs_options
-from tonnage.storage.pools.base.parameters import MKFS_OPTIONS
+from tonnage.storage.pools.base.mkfs_options import read_mkfs_options
+from tonnage.storage.pools.base.parameters import MKFS_OPTIONS, NO_MKFS_OPTIONS, MkfsOptions
 from tonnage.storage.pools.base.record import VolumeRecord
 
 BLOCK = 4096

@@ -18,12 +18,13 @@ from tonnage.csi.inline.base import Files
 from tonnage.csi.inline.cert.attributes import COMPATIBLE, OURS
 from tonnage.csi.inline.cert.authority import CertificateAuthority, make_authority, read_certificates
 from tonnage.csi.inline.cert.contents import check_issued
-from tonnage.csi.inline.cert.issuers.base import CertificateDeniedError, IssuedCertificate, IssueRequest, LocalIssuer
+from tonnage.csi.inline.cert.issuers.base import CertificateDeniedError, IssuedCertificate, IssueRequest
 from tonnage.csi.inline.cert.keys import read_key
 from tonnage.csi.inline.cert.policy import NamePolicy
 from tonnage.csi.inline.cert.source import READ_ONLY, CertificateSource
 from tonnage.kubernetes.api.kinds import PODS
 from tonnage.kubernetes.client.client import Client
+from tonnage_box.certificates import LocalIssuer
 
 NOW = 1_800_000_000.0
 AUTHORITY = make_authority("test", NOW)

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tonnage.base.errors import InvalidError
-from tonnage.storage.pools.base.mkfs_options import NO_MKFS_OPTIONS, read_mkfs_options
+from tonnage.storage.pools.base.mkfs_options import read_mkfs_options
+from tonnage.storage.pools.base.parameters import NO_MKFS_OPTIONS
 from tonnage.storage.pools.fs.formats import EXT4, FORMATS, GI, MI, form_of
 
 

@@ -1,27 +1,17 @@
-"""Issuers of certificates behind one method, and the one that signs in this process (the box).
+"""Issuers of certificates behind one method.
 
 Used by the source of inline volumes. An issuer is asked again with the same name until it answers.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tonnage.base.errors import InvalidError, TonnageError, UnavailableError
+from tonnage.base.errors import InvalidError, UnavailableError
 from tonnage.csi.inline.base import InlinePod
-from tonnage.csi.inline.cert.authority import (
-    CertificateAuthority,
-    pem_of,
-    public_key_of,
-    read_certificates,
-    read_request,
-)
-from tonnage.csi.inline.cert.policy import NamePolicy, check_policy
-from tonnage.csi.inline.cert.wanted import WantedCertificate, difference
+from tonnage.csi.inline.cert.authority import pem_of, read_certificates
+from tonnage.csi.inline.cert.wanted import WantedCertificate
 
 
 class CertificateDeniedError(UnavailableError):
@@ -65,37 +55,6 @@ class CertificateIssuer(Protocol):
 
     async def roots(self) -> bytes:
         """Return the root certificates that the issuer publishes now, as PEM; empty if not known. Does not raise."""
-
-
-LoadAuthority = Callable[[], Awaitable[CertificateAuthority]]
-
-
-class LocalIssuer:
-    """Signs in this process, by the same rules as the controller. load: the authority, for each signature."""
-
-    def __init__(self, load: LoadAuthority, policy: NamePolicy, now: Callable[[], float]) -> None:
-        self._load, self._policy, self._now = load, policy, now
-
-    async def issue(self, request: IssueRequest) -> IssuedCertificate:
-        return await asyncio.to_thread(self._sign, request, await self._load())
-
-    async def discard(self, name: str, namespace: str) -> None:
-        """Do nothing: there is no object."""
-
-    async def roots(self) -> bytes:
-        with suppress(TonnageError):
-            return (await self._load()).roots
-        return b""
-
-    def _sign(self, request: IssueRequest, authority: CertificateAuthority) -> IssuedCertificate:
-        asked = read_request(request.request)
-        if what := difference(asked, request.wanted):
-            raise InvalidError(f"certificate request: {what}")
-        try:
-            check_policy(request.wanted, request.pod, self._policy)
-        except InvalidError as error:
-            raise CertificateDeniedError(str(error)) from None
-        return split_roots(authority.sign(public_key_of(asked), request.wanted, self._now()))
 
 
 def split_roots(pem: bytes) -> IssuedCertificate:

@@ -5,37 +5,30 @@ Used where the agent and the box are composed. A name that is not configured is 
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from tonnage.base.aio.clock import Clock
-from tonnage.base.errors import ApiAlreadyExistsError, ApiNotFoundError, InvalidError, UnavailableError
+from tonnage.base.errors import InvalidError, UnavailableError
 from tonnage.csi.inline.cert.attributes import DIALECTS, OURS
-from tonnage.csi.inline.cert.authority import CertificateAuthority, make_authority, read_authority, secret_data
-from tonnage.csi.inline.cert.issuers.base import CertificateIssuer, LocalIssuer
+from tonnage.csi.inline.cert.issuers.base import CertificateIssuer
 from tonnage.csi.inline.cert.issuers.remote import (
     PATIENCE,
     SIGNER_DOMAIN,
     CertManagerIssuer,
     PublishedMap,
     SigningRequestIssuer,
-    decode,
 )
 from tonnage.csi.inline.cert.policy import NamePolicy
 from tonnage.csi.inline.cert.source import CertificateSource
 from tonnage.csi.inline.cert.wanted import IssuerReference
 from tonnage.kubernetes.api import names
-from tonnage.kubernetes.api.core import Secret
-from tonnage.kubernetes.api.kinds import SECRETS
 from tonnage.kubernetes.client.client import Client
 
 OPTIONS = frozenset({"issuers", "allow", "domain", "is-ca", "patience"})
 """Keys of `--inline cert`. Several issuers and names are parted by semicolons."""
 BOX, CA, CSR, CERT_MANAGER = "box", "ca", "csr", "cert-manager"
-AUTHORITY_SECRET = "tonnage-ca"  # an object's name
 _MOST_PATIENCE = 100
 """Seconds. The kubelet ends its call after 120."""
 WANTED = f"want NAME={BOX}, NAME={CA}, NAME={CSR}:SIGNER or NAME={CERT_MANAGER}; NAME * stands for all others"
@@ -63,26 +56,29 @@ def _target(text: str) -> tuple[str, IssuerTarget]:
     return name, IssuerTarget(kind, where)
 
 
+OwnIssuer = Callable[[NamePolicy], CertificateIssuer]
+
+
 @dataclass(frozen=True)
 class CertificateContext:
-    """What issuers need. client: None where there is no API server. node: its name. is_box: whether it signs itself.
+    """What issuers need. client: None where there is no API server. node: its name. namespace: of the controller.
 
-    namespace: of the controller.
+    own: makes the issuer that signs in this process (of the box); None where there is none.
     """
 
     client: Client | None
     clock: Clock
     node: str
-    is_box: bool = False
+    own: OwnIssuer | None = None
     namespace: str = names.SYSTEM_NAMESPACE
 
 
 def configured_source(driver: str, options: Mapping[str, str], context: CertificateContext) -> CertificateSource:
     """Build the source of one driver name from the options of `--inline`. Raises: InvalidError."""
-    default = BOX if context.is_box else CA
+    default = CA if context.own is None else BOX
     targets = parse_targets(options.get("issuers", f"*={default}").split(";"))
     policy = box_policy(options)
-    if not context.is_box and context.client is not None and any(target.kind == BOX for target in targets.values()):
+    if context.own is None and context.client is not None and any(target.kind == BOX for target in targets.values()):
         raise InvalidError(f"--inline cert: issuer {BOX}: only the box signs in its own process; {WANTED}")
     find, now = IssuerTable(targets, policy, context, _patience(options)).find, context.clock.time
     return CertificateSource(DIALECTS.get(driver, OURS), find, now, context.client)
@@ -132,37 +128,11 @@ class IssuerTable:
             raise InvalidError(f"issuer {reference.name[:80]!r}: not configured on this node (there is {known})")
         if client is None:
             raise UnavailableError(f"issuer {reference.name[:80]!r}: this node has no API server to ask")
-        if target.kind == BOX:
-            return LocalIssuer(partial(box_authority, client, clock), self._policy, clock.time)
+        if target.kind == BOX and self._context.own is not None:
+            return self._context.own(self._policy)
         if target.kind == CERT_MANAGER:
             return CertManagerIssuer(client, self._context.node, clock, patience=patience)
         if target.kind == CSR:
             return SigningRequestIssuer(client, target.where, clock, patience=patience)
         name = f"{SIGNER_DOMAIN}{reference.name}"
         return SigningRequestIssuer(client, name, clock, published=self._published, patience=patience)
-
-
-async def box_authority(client: Client, clock: Clock) -> CertificateAuthority:
-    """Return the authority of the box, which is made at first use. See secret_authority()."""
-    return await secret_authority(client, names.SYSTEM_NAMESPACE, AUTHORITY_SECRET, clock.time())
-
-
-async def secret_authority(client: Client, namespace: str, name: str, now: float) -> CertificateAuthority:
-    """Return the authority of a Secret, which is made if it does not exist. Idempotent.
-
-    Raises: ApiError. UnavailableError, InvalidError: what the Secret holds is no authority.
-    """
-    try:
-        found = await client.get(SECRETS, name, namespace)
-    except ApiNotFoundError:
-        found = await _create_secret(client, namespace, name, now)
-    return read_authority(*(decode(found.data.get(key, "")) for key in ("tls.crt", "tls.key")))
-
-
-async def _create_secret(client: Client, namespace: str, name: str, now: float) -> Secret:
-    data = {key: base64.b64encode(value).decode() for key, value in secret_data(make_authority(name, now)).items()}
-    try:
-        body = {"metadata": {"name": name}, "type": "kubernetes.io/tls", "data": data}
-        return await client.create(SECRETS, body, namespace)
-    except ApiAlreadyExistsError:  # another agent was first: all sign with one authority
-        return await client.get(SECRETS, name, namespace)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
 from pathlib import Path
 
 import pytest
@@ -14,26 +12,15 @@ from tonnage.base.errors import InvalidError, UnavailableError
 from tonnage.csi.inline.cert.attributes import COMPATIBLE, OURS
 from tonnage.csi.inline.cert.issuers.remote import CertManagerIssuer, SigningRequestIssuer
 from tonnage.csi.inline.cert.issuers.table import (
-    AUTHORITY_SECRET,
     CertificateContext,
     IssuerTable,
     IssuerTarget,
     configured_source,
     parse_targets,
-    secret_authority,
 )
 from tonnage.csi.inline.cert.policy import NamePolicy
 from tonnage.csi.inline.cert.wanted import IssuerReference
-from tonnage.kubernetes.api.kinds import NAMESPACES, SECRETS
 from tonnage.kubernetes.client.client import Client
-
-NAMESPACE = "tonnage-system"
-
-
-@pytest.fixture
-async def context(kube: Client) -> CertificateContext:
-    await kube.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-    return CertificateContext(kube, RealClock(), "n1", is_box=True)
 
 
 def test_targets() -> None:
@@ -51,17 +38,9 @@ def test_targets_that_are_wrong(text: str) -> None:
         parse_targets([text])
 
 
-async def test_the_box_makes_its_authority_once(kube: Client, context: CertificateContext, tmp_path: Path) -> None:
-    source = configured_source(COMPATIBLE.driver, {}, context)
-    files = await source.fill(fill(tmp_path, compatible(key_algorithm="ecdsa")))
-    secret = await kube.get(SECRETS, AUTHORITY_SECRET, NAMESPACE)
-    assert base64.b64decode(secret.data["tls.crt"]) == files.content["ca.crt"].data
-    made = await asyncio.gather(*(secret_authority(kube, NAMESPACE, "other", 1.8e9) for _ in range(3)))
-    assert len({authority.pem for authority in made}) == 1
-
-
-async def test_names_that_are_not_configured(context: CertificateContext, tmp_path: Path) -> None:
-    source = configured_source(COMPATIBLE.driver, {"issuers": "a=box;b=ca"}, context)
+async def test_names_that_are_not_configured(kube: Client, tmp_path: Path) -> None:
+    context = CertificateContext(kube, RealClock(), "n1")
+    source = configured_source(COMPATIBLE.driver, {"issuers": "a=csr:a.b/c;b=ca"}, context)
     with pytest.raises(InvalidError, match=r"issuer 'ca-issuer': not configured on this node \(there is a, b\)"):
         await source.fill(fill(tmp_path, compatible()))
 
@@ -92,15 +71,6 @@ async def test_patience(kube: Client, kind: str) -> None:
     options, context = {"issuers": f"n={kind}", "patience": "1.5"}, CertificateContext(kube, RealClock(), "n1")
     source = configured_source(OURS.driver, options, context)
     assert source._find(IssuerReference("n", "", ""))._patience == 1.5  # type: ignore[attr-defined]
-
-
-async def test_what_the_box_allows_more(context: CertificateContext, tmp_path: Path) -> None:
-    options = {"allow": "dns:*.example.com;subject:O=Ex*", "domain": "example.org", "is-ca": "true"}
-    source = configured_source(OURS.driver, options, context)
-    wide = ours(dns_names="a.example.com", uri_sans="", organizations="Ex", is_ca="true")
-    assert (await source.fill(fill(tmp_path, wide))).content
-    with pytest.raises(InvalidError, match="is-ca=true"):
-        configured_source(OURS.driver, {"is-ca": "no"}, context)
 
 
 async def test_manifests_are_made_without_an_api_server(tmp_path: Path) -> None:
