@@ -92,13 +92,13 @@ def until(done: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-def free_port() -> int:
+def free_port(ports: range = _PORTS) -> int:
     """A port of 127.0.0.1 for a server that starts later. No other process gets it until this one has 256 more.
 
     It is below the ports that the kernel gives to outgoing connections (ip_local_port_range), and below NodePorts: a
     server may need seconds until it listens. Raises Failed when all are taken.
     """
-    for port in random.sample(_PORTS, len(_PORTS)):
+    for port in random.sample(ports, len(ports)):
         reserved = socket.socket(socket.AF_UNIX)  # abstract: of this network namespace, freed with the process
         try:
             reserved.bind(f"\0tonnage port {port}")
@@ -111,7 +111,7 @@ def free_port() -> int:
             if len(_reserved) > _MOST_RESERVED:  # descriptors are few, and their servers listen by now
                 _reserved.popleft().close()
             return port
-    raise Failed(f"127.0.0.1: all ports from {_PORTS.start} to {_PORTS.stop - 1} are taken: end what has them")
+    raise Failed(f"127.0.0.1: all ports from {ports.start} to {ports.stop - 1} are taken: end what has them")
 
 
 def _started(pid: int) -> str:

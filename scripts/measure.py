@@ -109,6 +109,7 @@ TESTED_BY = {
 }
 """Module without a test of its name -> the test that fails when its main function is emptied."""
 _WORD = re.compile(r"\b(?:" + "|".join(WORDS) + r")\b", re.IGNORECASE)
+_CONSTANT = re.compile(r"(?:^|\.)_?[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)*$")
 _FILE = re.compile(r"\b[a-z_]+\.py\b")
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
             tokenize.ENCODING}  # fmt: skip
@@ -218,6 +219,23 @@ def untested(found: Iterable[Module]) -> list[str]:
     return missing
 
 
+def lines_of_tests(tests: Path = TESTS.parent) -> int:
+    """Lines of all files of tests."""
+    return sum(path.read_text().count("\n") for path in tests.rglob("*.py"))
+
+
+def changed_constants(tests: Path = TESTS.parent) -> list[str]:
+    """Where tests change a constant of a module: setattr() with its name, alone or after those of its module."""
+    return [
+        f"{path}:{node.lineno}"
+        for path in sorted(tests.rglob("*.py"))
+        if "setattr(" in (text := path.read_text())
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr"
+        if any(isinstance(one, ast.Constant) and _CONSTANT.search(str(one.value)) for one in node.args[:2])
+    ]
+
+
 def _spread(numbers: Sequence[int]) -> str:
     return f"median {median(numbers):.0f}, p90 {quantiles(numbers, n=10)[-1]:.0f}, most {max(numbers)}"
 
@@ -241,6 +259,8 @@ def report(found: Sequence[Module], *, is_whole: bool) -> Iterator[str]:
     yield f"modules with a test of a name  {1 - len(missing) / len(named):.0%}, {len(missing)} without"
     yield f"names of files in docstrings   {files}"
     yield f"words to avoid                 {sum(words.values())}"
+    yield f"lines of tests                 {lines_of_tests():,}"
+    yield f"constants that tests change    {len(changed_constants())}"
     if is_whole:
         lines = Counter(dict.fromkeys(wide, 0))
         for module in found:

@@ -37,7 +37,6 @@ POLICY = {
         {"level": "None"},
     ],
 }  # fmt: skip
-_SETTLED = 1.5
 
 
 class _Reference(msgspec.Struct, frozen=True, rename="camel"):
@@ -88,6 +87,8 @@ class Audit:
     """Reads the log on from where it last was."""
 
     file: Path
+    settled: float = 1.5
+    """Seconds without a new line after which the log is quiet."""
     _at: int = 0
 
     async def writes(self) -> list[Write]:
@@ -95,7 +96,7 @@ class Audit:
         size, known = self._size(), -1
         while size != known:
             known = size
-            await asyncio.sleep(_SETTLED)
+            await asyncio.sleep(self.settled)
             size = self._size()
         if size == 0:
             return []

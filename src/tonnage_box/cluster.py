@@ -43,8 +43,6 @@ log = logging.getLogger(__name__)
 Progress = Callable[[str, str], None]
 _STOP_SECONDS = 4.0
 USUAL_PORT = 6443
-REPORT_WAITS_AFTER = 5.0
-"""Seconds between two reports of what a start waits for."""
 _EVERYWHERE = {"0.0.0.0": "0.0.0.0", "::": "[::]"}
 """Wildcard addresses to listen on -> the address to connect to, as in a URL."""
 
@@ -70,6 +68,11 @@ class Box:
 
     progress(what, detail) reports each part that is ready; waiting(for what) reports why a slow start waits.
     """
+
+    usual_port = USUAL_PORT
+    """Port of the API server of a new cluster, if none is asked for."""
+    report_waits_after = 5.0
+    """Seconds between two reports of what a start waits for."""
 
     def __init__(
         self,
@@ -125,7 +128,7 @@ class Box:
         """Report what start() waits for, once and on each change."""
         reported = ""
         while True:
-            await asyncio.sleep(REPORT_WAITS_AFTER)
+            await asyncio.sleep(self.report_waits_after)
             what = "; ".join(self._waits_for())
             if what and what != reported:
                 log.warning("start is waiting for: %s", what)
@@ -178,7 +181,7 @@ class Box:
         listen = partial(server.listen, self._options.host, expose=self._options.host not in auth.LOOPBACK)
         if self._options.port is not None:
             return await listen(self._options.port), ""
-        port = auth.port_of(self.data.kubeconfig) or USUAL_PORT
+        port = auth.port_of(self.data.kubeconfig) or self.usual_port
         try:
             return await listen(port), ""
         except BusyError:

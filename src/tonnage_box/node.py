@@ -44,7 +44,6 @@ from tonnage_box.node_driver import NodeDriver
 from tonnage_box.plan import BoxPlan
 
 log = logging.getLogger(__name__)
-_READY_SECONDS = 30.0
 
 
 def _agent_config(name: str, plan: BoxPlan, clusters: Sequence[str], kubelet: Path) -> AgentConfig:
@@ -161,6 +160,9 @@ class _Parts:
 class BoxNode:
     """A node: open() and start() bring it up, published() waits for its capacity, stop() takes everything down."""
 
+    ready_seconds = 30.0
+    """Seconds that published() waits."""
+
     def __init__(
         self,
         client: Client,
@@ -271,7 +273,7 @@ class BoxNode:
         for kind in kinds:
             self._informers.of(kind).cache.on_change(look)
         try:
-            await asyncio.wait_for(done.wait(), _READY_SECONDS)
+            await asyncio.wait_for(done.wait(), self.ready_seconds)
         except TimeoutError:
             lacks = f"node {self.name} lacks {' and '.join(self._lacks())}"
             if self._unpublished():

@@ -11,7 +11,7 @@ import pytest
 
 from tonnage.base.errors import ApiGoneError
 from tonnage_box.apiserver.storage.sqlite import SqliteStore
-from tonnage_box.apiserver.storage.store import ObjectKey, StaleError, Store, StoreEvent
+from tonnage_box.apiserver.storage.store import ObjectKey, StaleError, Store, StoreEvent, StoreLimits
 
 
 def fields(collection: str, obj: dict[str, Any]) -> Mapping[str, str]:
@@ -19,11 +19,10 @@ def fields(collection: str, obj: dict[str, Any]) -> Mapping[str, str]:
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def store(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Store]:
-    monkeypatch.setattr("tonnage_box.apiserver.storage.store.HISTORY_BYTES", 2000)
-    made = SqliteStore(tmp_path / "state.db", fields) if request.param == "sqlite" else Store(fields)
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    limits = StoreLimits(history=2000)
+    is_durable = request.param == "sqlite"
+    made = SqliteStore(tmp_path / "state.db", fields, limits=limits) if is_durable else Store(fields, limits)
     await made.start()
     yield made
     await made.stop()

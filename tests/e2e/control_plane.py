@@ -59,6 +59,16 @@ class ControlPlane:
         flags = (f"--server={self.server}", f"--certificate-authority={self.folder}/pki/ca.crt", f"--token={token}")
         return self._run("--kubeconfig=/dev/null", *flags, *arguments, stdin=stdin)
 
+    def write_kubeconfig(self, file: Path, token: str) -> Path:
+        """For a program that gets that token and nothing else of the administrator's; the file."""
+        cluster = {"server": self.server, "certificate-authority": f"{self.folder}/pki/ca.crt"}
+        config: Object = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
+        config["clusters"] = [{"name": "x", "cluster": cluster}]
+        config["users"] = [{"name": "x", "user": {"token": token}}]
+        config["contexts"] = [{"name": "x", "context": {"cluster": "x", "user": "x"}}]
+        file.write_text(json.dumps(config))
+        return file
+
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl as the administrator; its output. It must not fail."""
         ended = self.try_kubectl(*arguments, stdin=stdin)

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tests.e2e.agents import Nodes
 from tests.e2e.control_plane import ControlPlane
@@ -137,7 +136,7 @@ def agent(nodes: Nodes, number: int, *flags: str, driver: bool = True) -> Iterat
     node = nodes.name(number)
     folder = Path(tempfile.mkdtemp(prefix="tn"))  # short: a socket's path has at most 107 bytes
     (folder / "kubelet" / "plugins_registry").mkdir(parents=True)
-    file = kubeconfig_of(nodes.plane, nodes.tokens[node], folder / "kubeconfig")
+    file = nodes.plane.write_kubeconfig(folder / "kubeconfig", nodes.tokens[node])
     pool = ["--pool", pool_text(folder / "pool")] if driver else []
     arguments = ["node", "--node-name", node, "--kubelet", f"{folder}/kubelet", "--kubeconfig", str(file)]
     namespace = ["--namespace", names.SYSTEM_NAMESPACE]
@@ -165,18 +164,7 @@ def pool_text(folder: Path) -> str:
 
 def point(agent: Agent, plane: ControlPlane, token: str) -> None:
     """The agent belongs to that control plane when it is started again."""
-    kubeconfig_of(plane, token, agent.folder / "kubeconfig")
-
-
-def kubeconfig_of(plane: ControlPlane, token: str, file: Path) -> Path:
-    """Write a kubeconfig with that token; the file."""
-    cluster = {"server": plane.server, "certificate-authority": str(plane.folder / "pki" / "ca.crt")}
-    config: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
-    config["clusters"] = [{"name": "x", "cluster": cluster}]
-    config["users"] = [{"name": "x", "user": {"token": token}}]
-    config["contexts"] = [{"name": "x", "context": {"cluster": "x", "user": "x"}}]
-    file.write_text(json.dumps(config))
-    return file
+    plane.write_kubeconfig(agent.folder / "kubeconfig", token)
 
 
 def events(plane: ControlPlane, namespace: str, name: str) -> list[tuple[str, str]]:

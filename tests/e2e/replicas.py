@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -23,17 +22,8 @@ class Replicas:
     def start(self, name: str) -> None:
         """A replica of that name."""
         token = self._plane.kubectl("-n", names.SYSTEM_NAMESPACE, "create", "token", self._name).strip()
-        cluster = {"server": self._plane.server, "certificate-authority": f"{self._plane.folder}/pki/ca.crt"}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "x",
-            "clusters": [{"name": "x", "cluster": cluster}],
-            "users": [{"name": "x", "user": {"token": token}}],
-            "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-        }
         file = self._folder / f"{name}.kubeconfig"
-        file.write_text(json.dumps(config))
+        self._plane.write_kubeconfig(file, token)
         command = [sys.executable, "-m", "tonnage", self._verb, "--kubeconfig", str(file), "--identity", name]
         with self.log(name).open("ab") as log:
             self.running[name] = subprocess.Popen(

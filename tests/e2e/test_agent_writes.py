@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -84,13 +83,7 @@ def nodes(installed: ControlPlane) -> Iterator[Nodes]:
 async def agent(nodes: Nodes, number: int, folder: Path) -> AsyncIterator[tuple[Recorder, FakePool]]:
     """A node's driver and agent, with its bound token; what it asked, and its pool."""
     name, plane = nodes.name(number), nodes.plane
-    config: dict[str, Any] = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
-    cluster = {"server": plane.server, "certificate-authority": str(plane.folder / "pki" / "ca.crt")}
-    config["clusters"] = [{"name": "x", "cluster": cluster}]
-    config["users"] = [{"name": "x", "user": {"token": nodes.tokens[name]}}]
-    config["contexts"] = [{"name": "x", "context": {"cluster": "x", "user": "x"}}]
-    file = folder / "kubeconfig"
-    file.write_text(json.dumps(config))
+    file = plane.write_kubeconfig(folder / "kubeconfig", nodes.tokens[name])
     transport = Recorder(kubeconfig.load(file))
     pool = FakePool("scratch", to_bytes("10Gi"), directories=False)
     driver = NodeDriver([pool], node_name=name, kubelet=folder, sockets=folder)

@@ -81,17 +81,8 @@ class Patient:
         process.wait()
 
     def _start(self, verb: str, token: str, *options: str) -> None:
-        cluster = {"server": self.plane.server, "certificate-authority": f"{self.plane.folder}/pki/ca.crt"}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "x",
-            "clusters": [{"name": "x", "cluster": cluster}],
-            "users": [{"name": "x", "user": {"token": token}}],
-            "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-        }
         file = self.folder / f"{verb}.kubeconfig"
-        file.write_text(json.dumps(config))
+        self.plane.write_kubeconfig(file, token)
         command = [sys.executable, "-m", "tonnage", verb, "--kubeconfig", str(file), *options]
         with (self.folder / f"{verb}.log").open("ab") as log:
             self.processes[verb] = subprocess.Popen(command, stderr=log)

@@ -15,7 +15,6 @@ import pytest
 from tests.e2e.agents import SYSTEM, Nodes
 from tests.e2e.control_plane import ControlPlane
 from tests.e2e.hollow import Hollow
-from tests.e2e.processes import kubeconfig_of
 
 from tonnage.controller.app import controller_process
 from tonnage.controller.config import ControllerConfig
@@ -123,7 +122,7 @@ def _empty(plane: ControlPlane) -> None:
 @asynccontextmanager
 async def _controller(plane: ControlPlane, folder: Path) -> AsyncIterator[None]:
     token = plane.kubectl("-n", SYSTEM, "create", "token", "tonnage-controller").strip()
-    access = kubeconfig.load(kubeconfig_of(plane, token, folder / "controller"))
+    access = kubeconfig.load(plane.write_kubeconfig(folder / "controller", token))
     made = controller_process(ControllerConfig("tiers", SYSTEM, capacity="tiers"), Client(HttpTransport(access)))
     await made.start()
     try:
@@ -140,7 +139,7 @@ async def _agent(nodes: Nodes, number: int, size: str, folder: Path) -> AsyncIte
         pool = FakePool("scratch", to_bytes(size), directories=False)
         driver = NodeDriver([pool], node_name=node, kubelet=place, sockets=place)
         await driver.start()
-        transport = HttpTransport(kubeconfig.load(kubeconfig_of(plane, nodes.tokens[node], folder / node)))
+        transport = HttpTransport(kubeconfig.load(plane.write_kubeconfig(folder / node, nodes.tokens[node])))
         agent = NodeAgent(
             Client(transport),
             AgentConfig(

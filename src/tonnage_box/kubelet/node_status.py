@@ -30,8 +30,6 @@ from tonnage_box.kubelet.volumes.sources import NodeFields
 log = logging.getLogger(__name__)
 HEARTBEAT = 300.0
 KUBELET_VERSION = f"v1.36.0+tonnage-{__version__}"
-_DISK_EVERY = 10.0
-"""Seconds between two looks at the disk, as of the kubelet's eviction manager."""
 _ARCH = {"x86_64": "amd64", "aarch64": "arm64"}
 _HEALTHY = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -73,6 +71,9 @@ def architecture() -> str:
 
 class NodeObject:
     """Registers the node and maintains its status. root: the kubelet's folder."""
+
+    disk_every = 10.0
+    """Seconds between two looks at the disk, as of the kubelet's eviction manager."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class NodeObject:
                 await self._check_disk()
             except (ApiError, UnavailableError, OSError) as failure:
                 log.info("disk pressure not reported node=%s error=%s", self._name, failure)
-            await self._clock.sleep(_DISK_EVERY)
+            await self._clock.sleep(self.disk_every)
 
     async def _check_disk(self) -> None:
         space = disk_space(self._root)

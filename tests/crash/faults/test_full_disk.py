@@ -21,6 +21,7 @@ from tonnage_box.api.wait import until, until_gone
 from tonnage_box.cli.workloads import pod_with
 from tonnage_box.cluster import Box
 from tonnage_box.data_dir import DataFolder, Settings
+from tonnage_box.kubelet.node_status import NodeObject
 from tonnage_box.plan import plan
 
 MI = 1 << 20
@@ -93,7 +94,7 @@ async def test_volumes_that_fill_the_disk_of_the_database_can_be_deleted(
     small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Overcommitted: one volume is written until the disk is full."""
-    monkeypatch.setattr("tonnage_box.kubelet.node_status._DISK_EVERY", 0.1)
+    monkeypatch.setattr(NodeObject, "disk_every", 0.1)
     box = made(small_disk / "d", "image,name=scratch,size=10Gi,sparse=yes,overcommit=yes", 1)
     await box.start()
     try:

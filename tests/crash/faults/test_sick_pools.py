@@ -21,7 +21,7 @@ from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.base.observe import metrics
 from tonnage.csi.client.types import CreatedVolume, VolumeCapability
-from tonnage.csi.driver import pool_opener
+from tonnage.csi.driver.pool_opener import Openings
 from tonnage.csi.errors import Code, CsiError
 from tonnage.host import libc, loop, mount
 from tonnage.host.run import run
@@ -159,7 +159,7 @@ async def node(
     """A driver that is served."""
     if request.param == "btrfs":
         need("mkfs.btrfs")
-    monkeypatch.setattr(pool_opener, "PAUSE", 0.0)
+    monkeypatch.setattr(Openings, "pause", 0.0)
     made = Node(real_folder, disk, request.param)
     await made.start()
     yield made

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.crash.kills.test_inline_kills import _killed_at, _run
-from tests.crash.kills.tracer import Tracer, in_fork
+from tests.crash.kills.inline_campaign import kill_at_each_step
 from tests.unit.csi.inline.cert.makers import ours, pod
 
 from tonnage.base.aio.clock import RealClock
@@ -149,36 +148,23 @@ def test_a_kill_before_any_step_loses_and_leaves_no_certificate(
 ) -> None:
     from tonnage.csi.inline.cert.authority import make_authority, secret_data
 
-    count, authority = tmp_path / "count", tmp_path / "authority"
+    authority = tmp_path / "authority"
     authority.mkdir()
     for name, data in secret_data(make_authority("test", RealClock().time())).items():
         (authority / name).write_bytes(data)
 
-    def campaign() -> None:
-        tracer = Tracer()
-        for number in range(1, _MOST):
-            life = CertificateLife(tmp_path / f"{number}", authority)
-            life.folder.mkdir()
-            if phase != "publish":
-                assert tracer.run(partial(_run, life.publish), traced=False).status == 0
-            if phase == "renew":
-                assert tracer.run(partial(_run, life.age), traced=False).status == 0
-            at = _killed_at(tracer, number, getattr(life, phase))
-            check = partial(life.check, names, is_over=phase == "unpublish")
-            ended = tracer.run(partial(_run, check), traced=False)
-            assert ended.status == 0, f"killed at step {number}: {at}"
-            mount.umount(life.folder / "mem")
-            assert keys_on_disk(life.folder) == []
-            if not at:
-                count.write_text(str(number - 1))
-                return
-        raise AssertionError("it never ends")
+    async def check(life: CertificateLife) -> None:
+        await life.check(names, is_over=phase == "unpublish")
 
-    try:
-        in_fork(campaign, _SECONDS)
-    finally:
-        for one in reversed([one.target for one in mount.mounts() if one.target.startswith(f"{tmp_path}/")]):
-            mount.umount(one, lazy=True)
-    kills = int(count.read_text())
+    kills = kill_at_each_step(
+        tmp_path,
+        partial(CertificateLife, authority=authority),
+        phase,
+        check,
+        before={"publish": [], "renew": ["publish", "age"], "unpublish": ["publish"]}[phase],
+        after=lambda life: keys_on_disk(life.folder),
+        most=_MOST,
+        seconds=_SECONDS,
+    )
     assert kills > 5
     tell(f"certificate driver killed at each of {kills} steps of {phase}")

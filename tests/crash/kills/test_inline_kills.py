@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
-import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.crash.kills.tracer import Step, Tracer, in_fork
+from tests.crash.kills.inline_campaign import kill_at_each_step
 from tests.unit.csi.inline.test_driver import Layers, files
 from tests.unit.csi.inline.world import World
 
@@ -98,33 +96,6 @@ class Life:
         await world.driver.stop()
 
 
-def _run(body: Callable[[], Awaitable[None]]) -> None:
-    """For a forked process."""
-    try:
-        asyncio.run(body())  # type: ignore[arg-type]
-        os._exit(0)
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-
-
-def _killed_at(tracer: Tracer, number: int, body: Callable[[], Awaitable[None]]) -> str:
-    """The step that the body was killed before, "" if it ended first."""
-    at: list[str] = []
-
-    def kill(step: Step) -> bool:
-        if step.number == number:
-            at.append(step.what)
-            tracer.kill_all()
-        return bool(at)
-
-    ended = tracer.run(lambda: _run(body), traced=True, at_step=kill)
-    assert os.WIFEXITED(ended.status) != bool(at)
-    assert at or os.WEXITSTATUS(ended.status) == 0
-    tracer.outlast()
-    return at[0] if at else ""
-
-
 @pytest.mark.parametrize(
     ("phase", "kind"),
     [
@@ -135,32 +106,15 @@ def _killed_at(tracer: Tracer, number: int, body: Callable[[], Awaitable[None]])
 def test_a_kill_before_any_step_leaves_what_the_next_driver_can_finish(
     tmp_path: Path, phase: str, kind: str, tell: Callable[[str], None]
 ) -> None:
-    count = tmp_path / "count"
-
-    def campaign() -> None:
-        tracer = Tracer()
-        for number in range(1, _MOST):
-            life = Life(tmp_path / f"{number}", kind)
-            life.folder.mkdir()
-            if kind == "shared tree":
-                assert tracer.run(partial(_run, life.neighbor), traced=False).status == 0
-            if phase != "publish":
-                assert tracer.run(partial(_run, life.publish), traced=False).status == 0
-            at = _killed_at(tracer, number, getattr(life, phase))
-            check = partial(life.check, EXPECTED[phase], is_over=phase == "unpublish")
-            ended = tracer.run(partial(_run, check), traced=False)
-            assert ended.status == 0, f"killed at step {number}: {at}"
-            mount.umount(life.folder / "mem")
-            if not at:
-                count.write_text(str(number - 1))
-                return
-        raise AssertionError("it never ends")
-
-    try:
-        in_fork(campaign, _SECONDS)
-    finally:
-        for one in reversed([one.target for one in mount.mounts() if one.target.startswith(f"{tmp_path}/")]):
-            mount.umount(one, lazy=True)
-    kills = int(count.read_text())
+    before = [*(["neighbor"] if kind == "shared tree" else []), *(["publish"] if phase != "publish" else [])]
+    kills = kill_at_each_step(
+        tmp_path,
+        partial(Life, kind=kind),
+        phase,
+        lambda life: life.check(EXPECTED[phase], is_over=phase == "unpublish"),
+        before=before,
+        most=_MOST,
+        seconds=_SECONDS,
+    )
     assert kills > 5 or phase == "renew"
     tell(f"inline driver killed at each of {kills} steps of {phase}, {kind}")

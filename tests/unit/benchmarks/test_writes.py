@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from benchmarks.data_services.writes import CLONE, GOALS, PLAIN, RESTORE, Counted, counted, figures, has_grown
-from benchmarks.kubernetes import audit
 from benchmarks.kubernetes.audit import Audit, Write
 
 from tonnage.kubernetes.api.core import PersistentVolumeClaim, PersistentVolumeClaimStatus
@@ -41,15 +40,12 @@ def line(verb: str, what: str, user: str, code: int = 200, namespace: str = "") 
     )
 
 
-async def read(tmp_path: Path, lines: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> Sequence[Write]:
-    monkeypatch.setattr(audit, "_SETTLED", 0)
+async def read(tmp_path: Path, lines: Sequence[str]) -> Sequence[Write]:
     (log := tmp_path / "audit").write_text("".join(f"{one}\n" for one in lines))
-    return await Audit(log).writes()
+    return await Audit(log, settled=0).writes()
 
 
-async def test_writes_of_a_recorded_log_are_counted_by_kind_and_account(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_writes_of_a_recorded_log_are_counted_by_kind_and_account(tmp_path: Path) -> None:
     lines = [
         line("create", "volumesnapshots", "test-admin", 201),
         line("update", "volumesnapshots", CONTROLLER),
@@ -61,16 +57,14 @@ async def test_writes_of_a_recorded_log_are_counted_by_kind_and_account(
         line("patch", "csistoragecapacities", AGENT),
         line("patch", "persistentvolumeclaims/status", "system:node:node-1"),
     ]
-    assert counted(await read(tmp_path, lines, monkeypatch)) == {
+    assert counted(await read(tmp_path, lines)) == {
         ("update volumesnapshots", "snapshot-controller"): 1,
         ("patch volumesnapshotcontents/status", "csi-snapshotter"): 2,
         ("patch persistentvolumeclaims/status", "node-1"): 1,
     }
 
 
-async def test_restore_and_clone_are_counted_over_a_plain_claim(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_restore_and_clone_are_counted_over_a_plain_claim(tmp_path: Path) -> None:
     plain = [line("create", "persistentvolumes", AGENT), line("patch", "persistentvolumeclaims", AGENT)]
     logs = {
         PLAIN: plain,
@@ -82,7 +76,7 @@ async def test_restore_and_clone_are_counted_over_a_plain_claim(
     }
     one = Counted(growths=[0.1])
     for flow, lines in logs.items():
-        one.add(flow, await read(tmp_path, lines, monkeypatch))
+        one.add(flow, await read(tmp_path, lines))
     assert [one.total(flow) for flow in GOALS] == [2, 1, 1, 0, 1]
     assert one.total_events("snapshot") == 1
     assert one.kinds("grow") == {

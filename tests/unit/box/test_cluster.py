@@ -19,7 +19,6 @@ from tonnage.kubernetes.client.http import HttpTransport
 from tonnage.kubernetes.client.kubeconfig import load
 from tonnage.kubernetes.client.transport import Request, Response, Transport
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
-from tonnage_box import cluster
 from tonnage_box.api.wait import until, until_gone
 from tonnage_box.apiserver.server import auth
 from tonnage_box.apiserver.server.server import ApiServer
@@ -88,11 +87,12 @@ async def test_one_process_a_folder(tmp_path: Path) -> None:
         await first.stop()
 
 
-async def test_a_second_box_takes_a_free_port_and_has_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_box_takes_a_free_port_and_has_it_again(tmp_path: Path) -> None:
     steps: list[str] = []
 
-    async def port(folder: Path, wanted: int | None = None) -> int:
+    async def port(folder: Path, usual: int, wanted: int | None = None) -> int:
         made = box(folder, BoxOptions(port=wanted), progress=lambda what, detail: steps.append(f"{what} {detail}"))
+        made.usual_port = usual
         await made.start()
         try:
             return auth.port_of(made.kubeconfig)
@@ -101,16 +101,15 @@ async def test_a_second_box_takes_a_free_port_and_has_it_again(tmp_path: Path, m
 
     with socket.create_server(("127.0.0.1", 0)) as first:
         usual = first.getsockname()[1]
-        monkeypatch.setattr(cluster, "USUAL_PORT", usual)
-        second = await port(tmp_path / "second")
+        second = await port(tmp_path / "second", usual)
         assert second != usual
         assert f"API server https://127.0.0.1:{second} (port {usual} is taken by another program)" in steps
         with pytest.raises(BusyError, match=f"port {usual} .* choose another port"):
-            await port(tmp_path / "asked", usual)
-    assert await port(tmp_path / "second") == second, "a kubeconfig that was copied still serves"
-    assert await port(tmp_path / "third") == usual
+            await port(tmp_path / "asked", usual, usual)
+    assert await port(tmp_path / "second", usual) == second, "a kubeconfig that was copied still serves"
+    assert await port(tmp_path / "third", usual) == usual
     (tmp_path / "third" / "d" / "kubeconfig").write_text("clusters: []")
-    assert await port(tmp_path / "third") == usual
+    assert await port(tmp_path / "third", usual) == usual
 
 
 async def test_listening_everywhere_is_reached_by_loopback(tmp_path: Path) -> None:
@@ -180,7 +179,6 @@ async def test_a_start_that_waits_says_on_what(
 ) -> None:
     transport = ApiServer.transport
     monkeypatch.setattr(ApiServer, "transport", lambda self, *more: Rejecting(transport(self, *more)))
-    monkeypatch.setattr(cluster, "REPORT_WAITS_AFTER", 0.05)
     heard: list[str] = []
 
     def hear(what: str) -> None:
@@ -189,6 +187,7 @@ async def test_a_start_that_waits_says_on_what(
             monkeypatch.setattr(Rejecting, "rejects", False)
 
     made = box(tmp_path, waiting=hear)
+    made.report_waits_after = 0.05
     await made.start()
     await made.stop()
     assert any("controllerrevisions is not synced: the disk is on fire" in what for what in heard)

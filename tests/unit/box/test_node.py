@@ -16,7 +16,6 @@ from tonnage.kubernetes.api.kinds import EVENTS, NODES, PODS
 from tonnage.kubernetes.api.names import DRIVER
 from tonnage.kubernetes.api.pods import Pod
 from tonnage.storage.pools.fake.backend import FakePool
-from tonnage_box import node
 from tonnage_box.api.wait import until
 from tonnage_box.cli.workloads import pod_with
 from tonnage_box.cluster import Box, BoxOptions
@@ -145,7 +144,7 @@ async def test_a_driver_that_the_kubelet_rejects_does_not_stop_a_start(
         raise PreconditionError("detected topology value collision")
 
     monkeypatch.setattr(NodeInfoWriter, "add", reject)
-    monkeypatch.setattr(node, "_READY_SECONDS", 3600.0)  # nothing waits for what only a person can repair
+    monkeypatch.setattr(BoxNode, "ready_seconds", 3600.0)  # nothing waits for what only a person can repair
     made = box(tmp_path)
     try:
         await made.start()

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster import processes
 from cluster.processes import Failed, free_port
 
 _ANOTHER = "from cluster.processes import free_port; print(*(free_port() for _ in range(5)))"
@@ -25,10 +24,9 @@ def test_no_port_is_given_twice_or_to_an_outgoing_connection() -> None:
     assert max(mine | theirs) < first_outgoing
 
 
-def test_taken_ports_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_taken_ports_are_left_out() -> None:
     with socket.socket() as other:
         port = free_port()
         other.bind(("127.0.0.1", port))
-        monkeypatch.setattr(processes, "_PORTS", range(port, port + 1))
         with pytest.raises(Failed, match="all ports from"):
-            free_port()
+            free_port(range(port, port + 1))

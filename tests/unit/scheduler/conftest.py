@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -17,10 +17,6 @@ from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.kubernetes.client.informer import Informers
 from tonnage.kubernetes.client.transport import Request, Response, Transport
 from tonnage.scheduler.scheduler import Scheduler
-from tonnage_box.apiserver.server.server import ApiServer, extractor
-from tonnage_box.apiserver.storage.store import Store
-
-_LIMIT = 60.0
 
 
 @pytest.fixture
@@ -33,21 +29,6 @@ def world() -> World:
 def make_world() -> Callable[[], World]:
     """Makes empty worlds, for property tests."""
     return World
-
-
-@pytest.fixture
-async def api_server() -> AsyncIterator[ApiServer]:
-    """An API server over memory."""
-    server = ApiServer(Store(extractor()))
-    await server.start()
-    yield server
-    await server.stop()
-
-
-@pytest.fixture
-def kube(api_server: ApiServer) -> Client:
-    """A client of it."""
-    return Client(api_server.transport("system:admin"))
 
 
 class Trouble:
@@ -92,16 +73,3 @@ def start_scheduler(trouble: Trouble) -> Callable[..., AbstractAsyncContextManag
             await informers.close()
 
     return start
-
-
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]]:
-    """Asks until the answer is true, and returns it."""
-
-    async def until(question: Callable[[], Awaitable[Any]]) -> Any:
-        async with asyncio.timeout(_LIMIT):
-            while not (answer := await question()):
-                await asyncio.sleep(0.002)
-            return answer
-
-    return until

@@ -462,9 +462,8 @@ def _attempts() -> float:
 
 
 async def test_a_provisioner_that_nobody_knows_is_named_while_the_pod_waits(
-    stage: Stage, start_scheduler: Start, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, start_scheduler: Start
 ) -> None:
-    monkeypatch.setattr("tonnage.scheduler.core.binding._PATIENCE_SECONDS", 0.01)
     late = {"provisioner": "example.com/theirs", "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER}
     await stage.kube.create(STORAGE_CLASSES, {"metadata": {"name": "theirs"}, **late})
     spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": "theirs", "resources": {"requests": {"storage": "1"}}}
@@ -477,7 +476,8 @@ async def test_a_provisioner_that_nobody_knows_is_named_while_the_pod_waits(
         events = (await stage.kube.list(EVENTS, "default")).items
         return [e.message for e in events if e.reason == "WaitingForProvisioner"]
 
-    async with start_scheduler():
+    async with start_scheduler() as scheduler:
+        scheduler._volume_binder.patience = 0.01
         (message,) = await stage.eventually(told)
     assert message.startswith(
         'waiting for provisioner "example.com/theirs" of StorageClass "theirs" to make the volume'

@@ -27,6 +27,9 @@ class One:
         in two lines""" + str(os.getpid())  # and why
 '''
 
+MOST_CHANGED = 40
+"""Constants of modules that tests may change: what is not worth an argument, as paths of the machine."""
+
 
 @pytest.fixture(scope="module")
 def modules() -> Sequence[measure.Module]:
@@ -78,3 +81,17 @@ def test_no_word_to_avoid(modules: Sequence[measure.Module]) -> None:
 @pytest.mark.slow
 def test_each_module_has_a_test_of_its_name_or_is_listed(modules: Sequence[measure.Module]) -> None:
     assert set(measure.untested(modules)) == set(measure.TESTED_BY)
+
+
+def test_constants_that_tests_change(tmp_path: Path) -> None:
+    (tmp_path / "test_x.py").write_text(
+        'm.setattr(module, "MOST", 1)\nm.setattr("a.b._PAUSE_S2", 0)\nm.setattr(Class, "method", f)\nm.setattr("a.B.c", 1)\n'
+    )
+    assert measure.changed_constants(tmp_path) == [f"{tmp_path}/test_x.py:1", f"{tmp_path}/test_x.py:2"]
+    assert measure.lines_of_tests(tmp_path) == 4
+
+
+@pytest.mark.slow
+def test_tests_change_few_constants() -> None:
+    """Time, limits and paces come in as arguments, or are attributes of what uses them."""
+    assert len(measure.changed_constants()) <= MOST_CHANGED

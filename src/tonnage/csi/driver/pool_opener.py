@@ -18,10 +18,6 @@ log = logging.getLogger(__name__)
 
 PAUSE = 5.0
 """Minimum seconds between two attempts to open a pool."""
-PATIENCE = 2.0
-"""Maximum seconds that a call waits for an attempt: its own pool may be another one."""
-START_PATIENCE = 20.0
-"""Maximum seconds that the start waits for a pool when another one is open: a large pool takes long."""
 
 
 async def _nothing(_pool: Pool) -> None:
@@ -34,6 +30,12 @@ class Openings:
     opened: called for each pool that was opened late, before calls reach it; failures are logged. ready: called in a
     thread before each attempt, with the pool's name; raises where it must not be opened now.
     """
+
+    pause = PAUSE
+    patience = 2.0
+    """Maximum seconds that a call waits for an attempt: its own pool may be another one."""
+    start_patience = 20.0
+    """Maximum seconds that the start waits for a pool when another one is open: a large pool takes long."""
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class Openings:
         while waiting:
             _, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if len(self.failures) < len(self._pools):  # one is open
-                await self._wait(START_PATIENCE)
+                await self._wait(self.start_patience)
                 return
         raise next(iter(self.failures.values()))
 
@@ -76,17 +78,17 @@ class Openings:
         if not self.failures:
             return
         now = self._clock.monotonic()
-        due = [name for name in self.failures if name not in self._attempts and now - self._tried[name] >= PAUSE]
+        due = [name for name in self.failures if name not in self._attempts and now - self._tried[name] >= self.pause]
         for name in due:
             self._start(name, late=True)
         if due:
-            await self._wait(PATIENCE)
+            await self._wait(self.patience)
 
     async def add(self, name: str) -> None:
         """Open a pool that was added later; on failure it is retried as the others."""
         self._start(name, late=True)
         if (task := self._attempts.get(name)) is not None:
-            await asyncio.wait([task], timeout=START_PATIENCE)
+            await asyncio.wait([task], timeout=self.start_patience)
 
     def forget(self, name: str) -> None:
         """Stop retrying a removed pool."""

@@ -43,8 +43,6 @@ from tonnage.host.descriptor import opened
 from tonnage.kubernetes.api import names
 
 log = logging.getLogger(__name__)
-FILL_SECONDS = 100.0
-"""Of one fill; the kubelet waits two minutes."""
 FAILED, RENEWED, STALE = "InlineFailed", "InlineRenewed", "InlineStale"
 """Reasons of Events on the pod."""
 _CLOCK_SET = 5.0
@@ -80,6 +78,9 @@ class InlineDriver:
 
     rate: of the node, shared by its drivers; None for one of its own.
     """
+
+    fill_seconds = 100.0
+    """Of one fill; the kubelet waits two minutes."""
 
     def __init__(
         self,
@@ -258,7 +259,7 @@ class InlineDriver:
         )
         began, code = time.monotonic(), "ok"
         try:
-            async with self._limits.hold(), asyncio.timeout(FILL_SECONDS):
+            async with self._limits.hold(), asyncio.timeout(self.fill_seconds):
                 filled = await self.source.fill(ask)
             self._check_size(filled)
         except TonnageError as failure:
@@ -266,7 +267,9 @@ class InlineDriver:
             raise
         except TimeoutError:
             code = "timeout"
-            raise UnavailableError(f"driver {self.name}: no content after {FILL_SECONDS:.0f} s; repeating") from None
+            raise UnavailableError(
+                f"driver {self.name}: no content after {self.fill_seconds:.0f} s; repeating"
+            ) from None
         except Exception as failure:  # its text may hold a secret
             code = "bug"
             log.error("source failed driver=%s error=%s at=%s", self.name, type(failure).__name__, _line(failure))

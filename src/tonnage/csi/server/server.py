@@ -22,11 +22,13 @@ GRACE = 0.8
 """Seconds that stop() waits for calls under way."""
 LAST = 0.2
 """Seconds that stop() waits for calls that it has cancelled."""
-_PAUSE = 1.0
 
 
 class CsiServer:
     """Serves gRPC services at a unix socket."""
+
+    pause = 1.0
+    """Seconds after a connection that could not be accepted."""
 
     def __init__(
         self,
@@ -69,10 +71,10 @@ class CsiServer:
                         raise
                 except OSError as failure:  # no descriptors are left
                     log.warning("connection not accepted socket=%s error=%s", self.path, failure)
-                    await asyncio.sleep(_PAUSE)
+                    await asyncio.sleep(self.pause)
                 except Exception:  # a fault of one connection makes the driver deaf to no other
                     log.exception("connection not accepted socket=%s", self.path)
-                    await asyncio.sleep(_PAUSE)
+                    await asyncio.sleep(self.pause)
 
     def _connection(self) -> ServerConnection:
         connection = ServerConnection(self.calls.begin, self._lost)

@@ -20,8 +20,6 @@ from tonnage.base.observe import metrics
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-LONGEST = 1.0
-"""Seconds of one step from which on it is reported."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +34,9 @@ class ReconcileStep:
 
 class BusyWatch:
     """Measures the steps of reconciles and reports long ones, each once. monotonic: the clock, in seconds."""
+
+    longest = 1.0
+    """Seconds of one step from which on it is reported."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -60,7 +61,7 @@ class BusyWatch:
     def check(self) -> None:
         """Report the step that runs if it is long. May be called by any thread."""
         step = self._running
-        if step is None or step.is_reported or (taken := self._monotonic() - step.since) < LONGEST:
+        if step is None or step.is_reported or (taken := self._monotonic() - step.since) < self.longest:
             return
         step.is_reported = True
         metrics.BUSY.labels(step.controller).inc()
@@ -72,7 +73,7 @@ class BusyWatch:
         before = -1
         while self._running is not None or self._begun != before:
             before = self._begun
-            sleep(LONGEST)
+            sleep(self.longest)
             self.check()
         self._wake.clear()
         if self._begun != before:  # a step that began just now found the event set

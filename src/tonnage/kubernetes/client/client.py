@@ -28,7 +28,6 @@ T = TypeVar("T", bound=KubeObject)
 JsonPatch = list[dict[str, Any]]
 Keep = Callable[[ObjectMeta], bool]
 """Filter of a list or watch. Of filtered objects only the metadata are decoded."""
-PAGE = 500
 LARGE = 256 << 10
 """Bytes that are decoded in one turn of the event loop, one object at least."""
 
@@ -126,6 +125,9 @@ class StrategicPatch(dict[str, Any]):
 class Client:
     """Requests for objects. All methods raise ApiError for an error response, UnavailableError without a connection."""
 
+    page = 500
+    """Objects that one request of a list asks for."""
+
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
@@ -149,7 +151,9 @@ class Client:
         Raises: ApiUnreadableError for the first object that cannot be read: a caller that deletes what no object refers
         to must not miss one. tolerant: continue without such objects, and return them in `unreadable`.
         """
-        query = _query(labelSelector=labels, fieldSelector=fields, resourceVersion=resource_version, limit=str(PAGE))
+        query = _query(
+            labelSelector=labels, fieldSelector=fields, resourceVersion=resource_version, limit=str(self.page)
+        )
         items: list[T] = []
         unreadable: list[Unreadable] = []
         others = 0

@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubeObject)
 _UNAUTHORIZED = 401
 _NOT_OFFERED = (403, 404)
-_ABSENT_SECONDS = 60.0
 
 
 class Informer(Generic[T]):
@@ -40,6 +39,9 @@ class Informer(Generic[T]):
     An object with a field of the wrong type is logged and counted in tonnage_unreadable_objects. The informer continues
     without it until a readable version comes.
     """
+
+    absent_seconds = 60.0
+    """Seconds after which a kind that the server does not have is asked for again."""
 
     def __init__(
         self,
@@ -166,7 +168,7 @@ class Informer(Generic[T]):
             log.info("kind not served, asked again each minute kind=%s reason=%s", self.kind.qualified, failure)
         self._change(partial(self.cache.replace, []))
         self._synced.set()
-        await asyncio.sleep(_ABSENT_SECONDS)
+        await asyncio.sleep(self.absent_seconds)
 
     async def _has_same_history(self) -> bool:
         """Return whether the server's history includes what the cache has seen; a list checks its version itself."""

@@ -34,8 +34,6 @@ BOUND, AWAITED, BACK = "bound", "awaited", "back"
 POD_GONE = "pod does not exist any more"
 _RETRY_SECONDS = (0.02, 0.2, 1.0)
 _BIND_SECONDS = 600.0
-_PATIENCE_SECONDS = 3.0
-"""Seconds for which a volume may be missing without a known provisioner, before an Event says so."""
 
 
 class RescheduledError(PreconditionError):
@@ -177,6 +175,9 @@ class VolumeBinder:
     is_assumed(uid): whether a pod's decision still holds.
     """
 
+    patience = 3.0
+    """Seconds for which a volume may be missing without a known provisioner, before an Event says so."""
+
     def __init__(
         self,
         client: Client,
@@ -218,7 +219,7 @@ class VolumeBinder:
         if not absent:
             await self.waits.wait(binding)
             return
-        timer = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, self._tell_absent, binding, absent)
+        timer = asyncio.get_running_loop().call_later(self.patience, self._tell_absent, binding, absent)
         try:
             await self.waits.wait(binding)
         finally:

@@ -44,9 +44,10 @@ _REJECTED = (
 
 
 class Unauthenticated:
-    """The connections without valid credentials so far, the oldest first."""
+    """The connections without valid credentials so far, the oldest first. most: at one time. turn: seconds of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MAX_UNAUTHENTICATED, turn: float = TURN_SECONDS) -> None:
+        self.most, self.turn = most, turn
         self._connections: dict[HttpConnection, tuple[asyncio.Transport, float]] = {}
         self._left = asyncio.Event()
 
@@ -71,9 +72,9 @@ class Unauthenticated:
 
     async def wait_for_space(self) -> None:
         """Wait until another connection may be accepted: the oldest is closed when its turn is over."""
-        while len(self._connections) >= MAX_UNAUTHENTICATED:
+        while len(self._connections) >= self.most:
             _, since = next(iter(self._connections.values()))
-            left = since + TURN_SECONDS - asyncio.get_running_loop().time()
+            left = since + self.turn - asyncio.get_running_loop().time()
             if left <= 0:
                 self.abort_oldest()
                 continue

@@ -26,9 +26,12 @@ class Transfer:
 class Transfers:
     """All answers, or all bodies. total: bytes of those that have begun and not ended."""
 
-    def __init__(self, limit: int, what: str, remedy: str) -> None:
-        """limit: bytes of all together; one alone may be larger. what, remedy: words of the rejection."""
-        self.limit = limit
+    def __init__(self, limit: int, what: str, remedy: str, *, slow: float = SLOW_SECONDS) -> None:
+        """limit: bytes of all together; one alone may be larger. what, remedy: words of the rejection.
+
+        slow: seconds behind a fast client after which a client gives way.
+        """
+        self.limit, self.slow = limit, slow
         self.total = 0
         self._what, self._remedy = what, remedy
         self._running: dict[Transfer, None] = {}
@@ -39,7 +42,7 @@ class Transfers:
         Raises: ApiError (429).
         """
         now = asyncio.get_running_loop().time()
-        slow = sorted((t for t in self._running if _lag(t, now) > SLOW_SECONDS), key=lambda t: -_lag(t, now))
+        slow = sorted((t for t in self._running if _lag(t, now) > self.slow), key=lambda t: -_lag(t, now))
         while self._is_full(size) and slow:
             last = slow.pop(0)
             log.debug("a client is too slow what=%s bytes=%d moved=%d", self._what, last.size, last.moved)

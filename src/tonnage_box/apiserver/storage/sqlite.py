@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tonnage.base.errors import BusyError, ExhaustedError, PreconditionError, TonnageError, UnavailableError
-from tonnage_box.apiserver.storage.store import Extract, Obj, ObjectKey, Store, StoredObject
+from tonnage_box.apiserver.storage.store import Extract, Obj, ObjectKey, Store, StoredObject, StoreLimits
 
 log = logging.getLogger(__name__)
 APPLICATION_ID = 0x746F6E6E  # "tonn"
@@ -110,8 +110,16 @@ class SqliteStore(Store):
     begin with an empty one; without damage it changes nothing.
     """
 
-    def __init__(self, path: Path, fields: Extract, *, used: bool = False, recover: bool = False) -> None:
-        super().__init__(fields)
+    def __init__(
+        self,
+        path: Path,
+        fields: Extract,
+        *,
+        used: bool = False,
+        recover: bool = False,
+        limits: StoreLimits | None = None,
+    ) -> None:
+        super().__init__(fields, limits)
         self._path = path
         self._used, self._recover = used, recover
         self._file: _File | None = None

@@ -20,15 +20,8 @@ log = logging.getLogger(__name__)
 Obj = dict[str, Any]
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 Extract = Callable[[str, Obj], Mapping[str, str]]
-HISTORY_BYTES = 8 << 20
-"""Of the changes of one collection."""
-
-STORE_BYTES = 512 << 20
-"""Of all objects. etcd has a quota too: 2 GiB, and what does not fit is answered `database space exceeded`."""
 OBJECT_BYTES = 1 << 10
 """What an object counts besides its data: its places in memory."""
-_MARGIN = STORE_BYTES // 16
-"""Beyond STORE_BYTES, for updates that make an object hardly larger: the status of what is there goes on."""
 _SLIGHTLY = 1 << 10
 
 _encode = msgspec.json.Encoder().encode
@@ -42,6 +35,18 @@ class ObjectKey(NamedTuple):
     collection: str
     namespace: str
     name: str
+
+
+@dataclass(frozen=True)
+class StoreLimits:
+    """Bytes that a store holds."""
+
+    objects: int = 512 << 20
+    """Of all objects. etcd has a quota too: 2 GiB, and what does not fit is answered `database space exceeded`."""
+    margin: int = 32 << 20
+    """Beyond `objects`, for updates that make an object hardly larger: the status of what is there goes on."""
+    history: int = 8 << 20
+    """Of the changes of one collection."""
 
 
 class StaleError(Exception):
@@ -104,8 +109,8 @@ Listener = Callable[[StoreEvent], None]
 class History:
     """The latest changes of one collection, limited in bytes."""
 
-    def __init__(self, floor: int) -> None:
-        self.floor = floor
+    def __init__(self, floor: int, limit: int) -> None:
+        self.floor, self._limit = floor, limit
         self.last = 0
         self._bytes = 0
         self._events: deque[StoreEvent] = deque()
@@ -115,7 +120,7 @@ class History:
         self._events.append(event)
         self.last = event.record.revision
         self._bytes += len(event.record.data)
-        while self._bytes > HISTORY_BYTES:
+        while self._bytes > self._limit:
             gone = self._events.popleft()
             self.floor = gone.record.revision
             self._bytes -= len(gone.record.data)
@@ -139,11 +144,12 @@ class Store:
     All methods belong to one event loop; reads never wait.
     """
 
-    def __init__(self, fields: Extract) -> None:
+    def __init__(self, fields: Extract, limits: StoreLimits | None = None) -> None:
         self._extract = fields
+        self.limits = limits or StoreLimits()
         self._revision = self._floor = self._assigned = 1
         self._objects: dict[str, dict[str, dict[str, StoredObject]]] = {}
-        self._histories = defaultdict[str, History](lambda: History(self._floor))
+        self._histories = defaultdict[str, History](lambda: History(self._floor, self.limits.history))
         self._listeners: list[Listener] = []
         self.size = 0
         """Bytes of all visible objects; each counts OBJECT_BYTES more than its data."""
@@ -198,7 +204,7 @@ class Store:
         """Create (expected 0) or replace obj, which is at revision expected; sets its metadata.resourceVersion.
 
         Returns when the write is durable. Raises: StaleError, and ExhaustedError or UnavailableError (more than
-        STORE_BYTES; disk full, read-only, broken); then nothing has been changed and the write may be repeated.
+        the limit; disk full, read-only, broken); then nothing has been changed and the write may be repeated.
         """
         return await self._write(key, obj, expected, removed=False)
 
@@ -222,15 +228,16 @@ class Store:
         """Raises: ExhaustedError for a write that would make the store too large. All that deletes passes."""
         before = self.get(record.key)
         growth = _weight(record) - _weight(before)
-        if removed or growth <= 0 or self.size + growth <= STORE_BYTES:
+        if removed or growth <= 0 or self.size + growth <= self.limits.objects:
             return
         if before is not None:
-            if growth <= _SLIGHTLY and self.size + growth <= STORE_BYTES + _MARGIN:
+            if growth <= _SLIGHTLY and self.size + growth <= self.limits.objects + self.limits.margin:
                 return
             if growth <= _SLIGHTLY and "deletionTimestamp" in obj["metadata"] and _is_living(before):
                 return  # marked for deletion: what has finalizers cannot go otherwise
         raise ExhaustedError(
-            f"the store is full: it has {self.size} bytes of objects, {STORE_BYTES} at most: delete some and try again"
+            f"the store is full: it has {self.size} bytes of objects, {self.limits.objects} at most: "
+            "delete some and try again"
         )
 
     def _stamp(self, key: ObjectKey, obj: Obj) -> StoredObject:
@@ -270,7 +277,7 @@ class Store:
 
 
 def _weight(record: StoredObject | None) -> int:
-    """What an object counts of STORE_BYTES."""
+    """What an object counts of a store's limit."""
     return len(record.data) + OBJECT_BYTES if record is not None else 0
 
 

@@ -138,9 +138,12 @@ class Buffers:
     ENTRY = 128
     """Bytes of a place in a watcher's queue."""
 
-    def __init__(self, full: Callable[[], None] = lambda: None) -> None:
-        """full is called when there are more than BUFFERS_BYTES."""
+    def __init__(
+        self, full: Callable[[], None] = lambda: None, *, limit: int = BUFFERS_BYTES, events: int = BUFFER_EVENTS
+    ) -> None:
+        """full is called when there are more than limit bytes. events: lines that may wait in one watcher."""
         self.total = 0
+        self.limit, self.events = limit, events
         self._full = full
         self._waiting: dict[int, int] = {}  # by id(): each counting watcher holds a reference to the line
 
@@ -149,7 +152,7 @@ class Buffers:
         others = self._waiting.get(id(data), 0)
         self._waiting[id(data)] = others + 1
         self.total += self.ENTRY + (0 if others else len(data))
-        if self.total > BUFFERS_BYTES:
+        if self.total > self.limit:
             self._full()
 
     def remove(self, data: bytes) -> None:
@@ -200,7 +203,7 @@ class Watcher:
         self.buffers.add(data)
         self._bytes += len(data)
         self.seen = revision
-        if (self._bytes > BUFFER_BYTES and len(self._lines) > 1) or len(self._lines) > BUFFER_EVENTS:
+        if (self._bytes > BUFFER_BYTES and len(self._lines) > 1) or len(self._lines) > self.buffers.events:
             self.drop()
         self._wake()
 
@@ -331,9 +334,13 @@ class _Shelf:
 
 
 class Hub:
-    """All open watches of a store. examined: how many watchers events were compared with."""
+    """All open watches of a store. examined: how many watchers events were compared with.
 
-    def __init__(self, store: Store) -> None:
+    bookmark_seconds: between two bookmarks of a quiet watch.
+    """
+
+    def __init__(self, store: Store, *, bookmark_seconds: float = BOOKMARK_SECONDS) -> None:
+        self.bookmark_seconds = bookmark_seconds
         self._store = store
         self._shelves: dict[str, _Shelf] = {}
         self._watchers: dict[Watcher, None] = {}
@@ -437,12 +444,12 @@ class Hub:
         """Drop the slowest watchers until a quarter of the limit is free, so that this does not run for each event."""
         lagging = [(since, n, w) for n, w in enumerate(self._watchers) if (since := w.waits_from) is not None]
         for _, _, watcher in sorted(lagging):
-            if self.buffers.total <= BUFFERS_BYTES * 3 // 4:
+            if self.buffers.total <= self.buffers.limit * 3 // 4:
                 return
             watcher.drop()
 
     def _arm(self) -> None:
-        self._bookmarks = asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._send_bookmarks)
+        self._bookmarks = asyncio.get_running_loop().call_later(self.bookmark_seconds, self._send_bookmarks)
 
     def _send_bookmarks(self) -> None:
         """Send bookmarks to quiet watchers, a slice in each turn of the loop."""

@@ -25,15 +25,14 @@ from tonnage_box.kubelet.containers.paths import CONFIG_MAP, DOWNWARD, EMPTY_DIR
 from tonnage_box.kubelet.pods.usage import disk_usage
 
 log = logging.getLogger(__name__)
-PERIOD = 10.0
-"""Seconds between two measurements of a pod, the kubelet's own; more where measuring takes long."""
 EPHEMERAL = "ephemeral-storage"
 _SHARE = 9  # so a pod with millions of files takes a tenth of a core at most
 _THREADS = 2  # of their own: slow trees must not keep mounts waiting
 _GIVEN = 256 << 10  # bytes: what the kubelet itself puts into a container's root and folder
 _PRESSURE_PART, _PRESSURE_MOST = 10, 1 << 30
 """There is disk pressure when less than a tenth of the disk is available, and less than 1Gi."""
-_WORTH = 64 << 20  # bytes: evicting a pod that uses less does not help
+WORTH = 64 << 20
+"""Bytes: evicting a pod that uses less does not help."""
 _ALL = 1 << 62
 
 T = TypeVar("T")
@@ -126,11 +125,11 @@ def pressure(root: str) -> tuple[int, int] | None:
     return (space.threshold, space.available) if space.available < space.threshold else None
 
 
-def worst(used: Mapping[str, tuple[dict[str, int], int]]) -> str:
+def worst(used: Mapping[str, tuple[dict[str, int], int]], worth: int = WORTH) -> str:
     """The uid of the pod whose eviction frees most; "" when none is worth it. used: as usage() says, by uid."""
     totals = {uid: sum(containers.values()) + volumes for uid, (containers, volumes) in used.items()}
     uid = max(totals, key=totals.__getitem__, default="")
-    return uid if uid and totals[uid] >= _WORTH else ""
+    return uid if uid and totals[uid] >= worth else ""
 
 
 def low(threshold: int, available: int, containers: Mapping[str, int]) -> str:
@@ -159,6 +158,9 @@ class EvictionManager:
     paths: Paths
     clock: Clock
     evict: Callable[[str, str], None]
+    period: float = 10.0
+    """Seconds between two measurements of a pod, the kubelet's own; more where measuring takes long."""
+    worth: int = WORTH
     _pods: dict[str, Pod] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _guard: asyncio.Task[None] | None = None
@@ -201,7 +203,7 @@ class EvictionManager:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _watch(self, pod: Pod) -> None:
-        wait = PERIOD
+        wait = self.period
         while True:
             await self.clock.sleep(wait)
             began = self.clock.monotonic()
@@ -213,12 +215,12 @@ class EvictionManager:
             if message:
                 self.evict(pod.metadata.uid, message)
                 return
-            wait = max(PERIOD, _SHARE * (self.clock.monotonic() - began))
+            wait = max(self.period, _SHARE * (self.clock.monotonic() - began))
 
     async def _relieve(self) -> None:
         """Under disk pressure evict the pod that uses most, one at a time."""
         while True:
-            await self.clock.sleep(PERIOD)
+            await self.clock.sleep(self.period)
             try:
                 if (found := pressure(self.paths.root)) is None:
                     continue
@@ -228,7 +230,7 @@ class EvictionManager:
             except (OSError, TonnageError) as failure:
                 log.warning("disk pressure not relieved error=%s", failure)
                 continue
-            if uid := worst({uid: one for uid, one in used.items() if uid in self._pods}):
+            if uid := worst({uid: one for uid, one in used.items() if uid in self._pods}, self.worth):
                 self.evict(uid, low(*found, used[uid][0]))
 
     async def _measure(self, work: Callable[..., T], pod: Pod, paths: Paths, *more: int) -> T:

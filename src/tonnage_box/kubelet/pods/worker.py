@@ -40,12 +40,8 @@ from tonnage_box.kubelet.volumes.volumes import VolumeManager, VolumesError
 log = logging.getLogger(__name__)
 SLOW = 1.0
 """Seconds of mounting after which the pod is shown as ContainerCreating."""
-PATIENCE = 10.0
-"""Seconds for which a volume that waits for somebody else is not reported."""
 QUIET = 1.0
 """Seconds between looks meanwhile; usually a wake comes earlier."""
-REPUBLISH_EVERY = 60.0
-"""Seconds between two publishes of a volume whose driver has requiresRepublish."""
 ANY_DRIVER = "driver"
 _WORKERS = 1024
 _AT_ONCE = 16
@@ -91,6 +87,11 @@ class PodRecord:
 
 class PodWorkers:
     """Works on all pods of one node."""
+
+    patience: float = 10.0
+    """Seconds for which a volume that waits for somebody else is not reported."""
+    republish_every: float = 60.0
+    """Seconds between two publishes of a volume whose driver has requiresRepublish."""
 
     def __init__(self, parts: KubeletParts, pods: Informer[Pod]) -> None:
         self._client, self._events, self._clock = parts.client, parts.events, parts.clock
@@ -207,7 +208,7 @@ class PodWorkers:
         if over:
             await self._rest(record, pod, containers)
         elif self._volumes.is_republished(pod):
-            again = record.published + REPUBLISH_EVERY - self._clock.monotonic()
+            again = record.published + self.republish_every - self._clock.monotonic()
             after = max(again if after is None else min(after, again), 0.01)
         return after
 
@@ -229,7 +230,7 @@ class PodWorkers:
 
     async def _republish(self, record: PodRecord, pod: Pod) -> None:
         """Publish volumes again when it is time; a failure is reported, and the pod runs on with what it has."""
-        if self._clock.monotonic() - record.published < REPUBLISH_EVERY:
+        if self._clock.monotonic() - record.published < self.republish_every:
             return
         try:
             await self._volumes.republish(pod)
@@ -312,7 +313,7 @@ class PodWorkers:
         Returns False if the pod only waits for others, which is reported after a while.
         """
         waited = self._clock.monotonic() - record.since
-        if failure.waiting and waited < PATIENCE:
+        if failure.waiting and waited < self.patience:
             return False
         for name, one in failure.failures.items():
             text = str(one)

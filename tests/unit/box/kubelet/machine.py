@@ -43,6 +43,8 @@ class Machine:
     pool: FakePool
     endpoint: DriverEndpoint
     make_runtime: Callable[[Path], Runtime] | None = None
+    evictions: dict[str, float] = field(default_factory=dict)
+    """Fields of the eviction manager of each kubelet."""
     kubelet: Kubelet = field(init=False)
     _tasks: Background = field(init=False)
     _informers: Informers = field(init=False)
@@ -64,6 +66,8 @@ class Machine:
             runtime=self.make_runtime(self.root) if self.make_runtime else NoneRuntime(RealClock()),
             clock=RealClock(),
         )
+        for name, value in self.evictions.items():
+            setattr(self.kubelet.workers.evictions, name, value)
         self._tasks.start(events.run())
         self._tasks.start(self.kubelet.run())
         await asyncio.wait_for(self.kubelet.ready.wait(), 60)

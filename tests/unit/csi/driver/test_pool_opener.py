@@ -160,10 +160,8 @@ async def test_a_fault_of_the_program_is_no_end(bench: Bench, rejected: Rejected
     await rejected(bench.client.get_volume("lost/v"), Code.NOT_FOUND)
 
 
-async def test_a_disk_that_does_not_answer_holds_up_nobody_else(
-    bench: Bench, rejected: Rejected, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tonnage.csi.driver.pool_opener.PATIENCE", 0.05)
+async def test_a_disk_that_does_not_answer_holds_up_nobody_else(bench: Bench, rejected: Rejected) -> None:
+    bench.openings.patience = 0.05
     await bench.later()
     bench.lost.dead, bench.lost.failure = asyncio.Event(), None
     volume = (await bench.client.create_volume("v", GIB, [MOUNT])).id  # begins the attempt, waits a little
@@ -186,11 +184,11 @@ async def test_the_start_fails_when_no_pool_can_be_opened() -> None:
     assert set(openings.failures) == {"a", "b"}
 
 
-async def test_a_pool_that_does_not_answer_at_start_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tonnage.csi.driver.pool_opener.START_PATIENCE", 0.05)
+async def test_a_pool_that_does_not_answer_at_start_is_not_waited_for() -> None:
     lost = Lost("lost")
     lost.dead, lost.failure = asyncio.Event(), None
     openings = Openings({"lost": lost, "well": FakePool("well", GIB)})
+    openings.start_patience = 0.05
     await openings.open()
     assert "has not answered" in openings.why("lost")
     assert openings.why("well") == ""

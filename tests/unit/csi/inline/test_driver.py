@@ -20,7 +20,6 @@ from tonnage.base.errors import (
     UnavailableError,
 )
 from tonnage.base.observe import metrics
-from tonnage.csi.inline import driver
 from tonnage.csi.inline.base import Files, Filled, FillRequest, InlinePod, SourceNeeds, Tree, WritableLayer
 from tonnage.csi.inline.driver import pod_of
 from tonnage.csi.inline.memory import MemoryStore, recorded
@@ -378,7 +377,7 @@ async def test_a_volume_has_metrics_until_it_is_removed_and_is_listed_with_its_p
 async def test_a_source_that_hangs_is_given_up_and_delays_no_other_volume(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "FILL_SECONDS", 0.3)
+    world.driver.fill_seconds = 0.3
     fill = world.source.fill
 
     async def hangs(request: FillRequest) -> Filled:

@@ -155,8 +155,8 @@ async def test_who_connects_while_it_stops_is_hung_up_on(slow: DriverEndpoint, t
 async def test_a_fault_of_one_connection_leaves_nobody_out(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(server, "_PAUSE", 0.0)
     served = server.CsiServer(folder / "alone.sock", [])
+    served.pause = 0.0
     made, faults = served._connection, iter([ZeroDivisionError("in a connection")])
 
     def connection() -> ServerConnection:

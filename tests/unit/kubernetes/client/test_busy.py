@@ -112,7 +112,7 @@ def test_the_thread_names_a_step_that_never_ends(
 
 async def test_controllers_are_measured(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real controller, with a limit that every step exceeds."""
-    monkeypatch.setattr("tonnage.kubernetes.client.busy.LONGEST", 0.0)
+    monkeypatch.setattr(BusyWatch, "longest", 0.0)
     caplog.set_level(logging.WARNING)
     done = asyncio.Event()
 

@@ -74,8 +74,8 @@ async def test_rejections_are_the_errors_they_are(client: Client) -> None:
     assert rejected_kind.value.code == 404
 
 
-async def test_list_goes_through_all_pages_and_selects(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tonnage.kubernetes.client.client.PAGE", 3)
+async def test_list_goes_through_all_pages_and_selects(client: Client) -> None:
+    client.page = 3
     for n in range(8):
         await client.create(CONFIG_MAPS, config_map(f"c{n}", n=str(n)), "default")
 

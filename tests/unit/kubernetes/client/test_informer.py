@@ -11,7 +11,6 @@ import pytest
 from tonnage.base.errors import ApiGoneError, UnavailableError
 from tonnage.kubernetes.api.core import ConfigMap
 from tonnage.kubernetes.api.kinds import CONFIG_MAPS, PODS
-from tonnage.kubernetes.client import informer as informer_module
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.informer import Informer, Informers, RewoundError
 from tonnage.kubernetes.client.transport import Request, Response, Transport
@@ -362,15 +361,13 @@ async def test_another_history_is_listed_though_its_version_has_passed_the_one_s
     await informers.close()
 
 
-async def test_a_kind_that_the_server_does_not_have_keeps_nobody_waiting(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_kind_that_the_server_does_not_have_keeps_nobody_waiting(server: ApiServer) -> None:
     """It is asked for again each minute, quietly, and found when it is there."""
-    monkeypatch.setattr(informer_module, "_ABSENT_SECONDS", 0.05)
     line = _Without(server.transport(), "/configmaps")
     client = Client(line)
     informers = Informers(client)
     optional, needed = informers.of(CONFIG_MAPS, optional=True), informers.of(PODS)
+    optional.absent_seconds = 0.05
     seen: list[str] = []
     optional.cache.on_change(lambda old, new: seen.append(new.metadata.name if new is not None else "gone"))
     informers.start()

@@ -14,7 +14,7 @@ from tonnage.kubernetes.api import selectors
 from tonnage.kubernetes.client.transport import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from tonnage_box.apiserver.request import negotiate
 from tonnage_box.apiserver.rest import writes
-from tonnage_box.apiserver.storage import store
+from tonnage_box.apiserver.storage.store import StoreLimits
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -207,11 +207,10 @@ async def test_the_answer_about_repeated_fields_is_small(api: Api, validation: s
     assert len(answer.body) + len(answer.headers.get("Warning", "")) < 64 << 10
 
 
-async def test_a_full_store_rejects_by_name_and_lets_deletes_pass(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_store_rejects_by_name_and_lets_deletes_pass(api: Api) -> None:
     held = {"metadata": {"name": "held", "finalizers": ["a.b/c"]}, "data": {"a": "x" * 10_000}}
     await api.create(MAPS, held)
-    monkeypatch.setattr(store, "STORE_BYTES", api.server.store.size)
-    monkeypatch.setattr(store, "_MARGIN", 0)
+    api.server.store.limits = StoreLimits(objects=api.server.store.size, margin=0)
     answer = await api.create(MAPS, {"metadata": {"name": "x"}}, want=507)
     assert answer["reason"] == "InsufficientStorage"
     assert answer["message"].startswith("the store is full: it has ")

@@ -9,6 +9,7 @@ from tests.unit.box.apiserver.api import Api
 
 from tonnage.base.errors import ApiGoneError
 from tonnage_box.apiserver.storage import watch as watches
+from tonnage_box.apiserver.storage.store import StoreLimits
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -137,8 +138,8 @@ async def test_a_watch_goes_on_from_a_revision(api: Api) -> None:
         assert int(last["metadata"]["resourceVersion"]) == api.server.store.revision
 
 
-async def test_revisions_that_are_forgotten_are_gone(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tonnage_box.apiserver.storage.store.HISTORY_BYTES", 1)
+async def test_revisions_that_are_forgotten_are_gone(api: Api) -> None:
+    api.server.store.limits = StoreLimits(history=1)
     first = await api.create(MAPS, config("x"))
     await api.create(MAPS, config("y"))
     version = str(int(first["metadata"]["resourceVersion"]) - 1)
@@ -190,8 +191,8 @@ async def test_initial_events_end_with_a_bookmark(api: Api) -> None:
         assert mark["metadata"]["resourceVersion"] == str(api.server.store.revision)
 
 
-async def test_bookmarks_move_quiet_watches_on(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches, "BOOKMARK_SECONDS", 0.01)
+async def test_bookmarks_move_quiet_watches_on(api: Api) -> None:
+    api.server.hub.bookmark_seconds = 0.01
     async with api.watch(MAPS, allowWatchBookmarks="true") as watch:
         made = await api.create(PODS, pod("p"))
         kind, mark = await watch.next()

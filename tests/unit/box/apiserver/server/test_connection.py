@@ -18,10 +18,11 @@ from tonnage_box.apiserver.server.server import ApiServer
 MAPS = "/api/v1/namespaces/default/configmaps"
 
 
-def strangers(server: ApiServer) -> int:
+def unauthenticated(server: ApiServer) -> connection.Unauthenticated:
+    """The connections that nobody has shown valid credentials on."""
     assert server._https is not None
     assert server._https._server is not None
-    return len(server._https._server.unauthenticated)
+    return server._https._server.unauthenticated
 
 
 async def ask(server: ApiServer) -> int:
@@ -40,7 +41,7 @@ async def ask(server: ApiServer) -> int:
 async def test_connections_that_never_ask_keep_nobody_out(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    monkeypatch.setattr(connection, "TURN_SECONDS", 0.05)
+    unauthenticated(server).turn = 0.05
     counts, add = [], connection.Unauthenticated.add
 
     def counted(self: connection.Unauthenticated, *arguments: Any) -> None:
@@ -79,21 +80,21 @@ async def test_a_fault_of_one_connection_keeps_nobody_else_out(
 
 
 @pytest.mark.slow
-async def test_requests_that_trickle_keep_nobody_out(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "TURN_SECONDS", 0.05)
+async def test_requests_that_trickle_keep_nobody_out(server: ApiServer) -> None:
+    unauthenticated(server).turn = 0.05
     idle = []
     for n in range(300):
         reader, writer = await asyncio.open_connection("127.0.0.1", port(server), ssl=context())
         writer.write(b"GET /api HTTP/1.1\r\nHost: x\r\n" if n % 2 else b"GET /api HTTP/1.1\r\nHost: x\r\n\r\n")
         idle.append((reader, writer))
     assert await ask(server) == 200
-    assert strangers(server) <= connection.MAX_UNAUTHENTICATED
+    assert len(unauthenticated(server)) <= connection.MAX_UNAUTHENTICATED
     for _, writer in idle:
         writer.transport.abort()
 
 
-async def test_connections_with_credentials_are_not_counted(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MAX_UNAUTHENTICATED", 4)
+async def test_connections_with_credentials_are_not_counted(server: ApiServer) -> None:
+    unauthenticated(server).most = 4
     assert server.credentials is not None
     headers = {"Authorization": f"Bearer {server.credentials.token}"}
     connector = aiohttp.TCPConnector(ssl=context(), limit=0)
@@ -101,7 +102,7 @@ async def test_connections_with_credentials_are_not_counted(server: ApiServer, m
         for _ in range(20):
             watching = session.get(server.url + MAPS, params={"watch": "1"})
             assert (await stack.enter_async_context(watching)).status == 200
-        assert strangers(server) == 0
+        assert len(unauthenticated(server)) == 0
         assert len(server.hub) == 20
         assert await ask(server) == 200
     assert await ask(server) == 200
@@ -115,7 +116,7 @@ async def test_a_request_without_credentials_is_the_last_of_its_connection(serve
     assert answer.count(b"HTTP/1.1 401 ") == 1
     writer.close()
     async with asyncio.timeout(60):
-        while strangers(server):
+        while len(unauthenticated(server)):
             await asyncio.sleep(0.01)
 
 
@@ -123,7 +124,7 @@ async def test_without_descriptors_the_oldest_goes(server: ApiServer, monkeypatc
     loop, real = asyncio.get_running_loop(), asyncio.get_running_loop().sock_accept
     reader, writer = await asyncio.open_connection("127.0.0.1", port(server))
     async with asyncio.timeout(60):
-        while not strangers(server):
+        while not len(unauthenticated(server)):
             await asyncio.sleep(0.01)
     failures = [errno.EMFILE, errno.ECONNABORTED]
 
@@ -168,7 +169,7 @@ async def test_the_headers_of_a_request_are_bounded_before_they_are_complete(ser
         rest = await reader.read()
         assert b"HTTP/1.1 431 " in rest
         assert b"have more than 131072 bytes" in rest
-        while strangers(server) or server._https._server.connections:  # type: ignore[union-attr]
+        while len(unauthenticated(server)) or server._https._server.connections:  # type: ignore[union-attr]
             await asyncio.sleep(0.01)
     writer.transport.abort()
 

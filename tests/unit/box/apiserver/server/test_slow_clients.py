@@ -11,9 +11,7 @@ import pytest
 from tests.unit.box.apiserver.server.listening import context, port
 
 from tonnage.kubernetes.client.transport import JSON, Request
-from tonnage_box.apiserver.server import transfers
 from tonnage_box.apiserver.server.server import ApiServer
-from tonnage_box.apiserver.storage import watch
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 MIB = 1 << 20
@@ -36,10 +34,8 @@ async def ask(server: ApiServer) -> int:
 
 
 @pytest.mark.parametrize("size", [50_000, 1_000_000])
-async def test_a_client_that_does_not_read_fills_no_buffer_of_the_server(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch, size: int
-) -> None:
-    monkeypatch.setattr(watch, "BUFFERS_BYTES", 4 * MIB)
+async def test_a_client_that_does_not_read_fills_no_buffer_of_the_server(server: ApiServer, size: int) -> None:
+    server.hub.buffers.limit = 4 * MIB
     assert server.credentials is not None
     reader, writer = await asyncio.open_connection("127.0.0.1", port(server), ssl=context(), limit=1024)
     writer.write(
@@ -138,10 +134,10 @@ async def listed(server: ApiServer) -> tuple[int, int]:
         return answer.status, len((await answer.json()).get("items", ()))
 
 
-async def test_lists_that_are_not_read_give_way_to_others(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lists_that_are_not_read_give_way_to_others(server: ApiServer) -> None:
     assert server._https is not None
     server._https.answers.limit = 10 * MIB
-    monkeypatch.setattr(transfers, "SLOW_SECONDS", -1.0)  # whoever has not read all is too slow
+    server._https.answers.slow = -1.0  # whoever has not read all is too slow
     for n in range(4):
         await server.transport().request(Request("POST", MAPS, body=config(f"x{n}", 1_000_000)))
     answers, idle = server._https.answers, []
@@ -157,10 +153,10 @@ async def test_lists_that_are_not_read_give_way_to_others(server: ApiServer, mon
             await asyncio.sleep(0.01)
 
 
-async def test_a_list_waits_for_those_that_are_being_read(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_waits_for_those_that_are_being_read(server: ApiServer) -> None:
     assert server._https is not None
     server._https.answers.limit = 3 * MIB
-    monkeypatch.setattr(transfers, "SLOW_SECONDS", 1e9)
+    server._https.answers.slow = 1e9
     for n in range(4):
         await server.transport().request(Request("POST", MAPS, body=config(f"x{n}", 1_000_000)))
     assert await listed(server) == (200, 4)  # alone, it may be larger

@@ -9,7 +9,6 @@ import pytest
 from tests.unit.box.apiserver.server.listening import context, port
 
 from tonnage.kubernetes.client.transport import Request
-from tonnage_box.apiserver.server import transfers
 from tonnage_box.apiserver.server.server import ApiServer
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -51,20 +50,17 @@ async def test_no_body_is_held_for_a_token_without_rights(server: ApiServer, fra
 
 
 @FRAMINGS
-async def test_unfinished_bodies_give_way_to_others(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch, framing: str
-) -> None:
+async def test_unfinished_bodies_give_way_to_others(server: ApiServer, framing: str) -> None:
     assert server.credentials is not None
     assert server._https is not None
     bodies, idle = server._https.bodies, []
-    bodies.limit = 10 * MIB
-    monkeypatch.setattr(transfers, "SLOW_SECONDS", 1e9)
+    bodies.limit, bodies.slow = 10 * MIB, 1e9
     for n in range(4):
         line, writer = await uploads(server, server.credentials.token, MAPS, framing=framing)
         assert (b" 429 " in line) == (n == 3)
         idle.append(writer)
     assert bodies.total == 9 * MIB
-    monkeypatch.setattr(transfers, "SLOW_SECONDS", -1.0)  # whoever has not sent all is too slow
+    bodies.slow = -1.0  # whoever has not sent all is too slow
     for _ in range(10):
         line, writer = await uploads(server, server.credentials.token, MAPS, framing=framing)
         idle.append(writer)

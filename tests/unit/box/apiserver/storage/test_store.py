@@ -14,9 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.examples import examples
 
 from tonnage.base.errors import ExhaustedError
-from tonnage_box.apiserver.storage import store as store_module
 from tonnage_box.apiserver.storage.sqlite import SqliteStore
-from tonnage_box.apiserver.storage.store import ObjectKey, StaleError, Store, StoreEvent
+from tonnage_box.apiserver.storage.store import ObjectKey, StaleError, Store, StoreEvent, StoreLimits
 
 T = TypeVar("T")
 KIB = 1 << 10
@@ -127,14 +126,13 @@ def thing(name: str, size: int, **meta: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("durable", [False, True], ids=["memory", "sqlite"])
-async def test_a_full_store_takes_only_what_deletes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durable: bool
-) -> None:
-    monkeypatch.setattr(store_module, "STORE_BYTES", 100 * KIB)
-    monkeypatch.setattr(store_module, "_MARGIN", 2 * KIB)
+async def test_a_full_store_takes_only_what_deletes(tmp_path: Path, durable: bool) -> None:
+    limits = StoreLimits(objects=100 * KIB, margin=2 * KIB)
 
     def made() -> Store:
-        return SqliteStore(tmp_path / "state.db", lambda *_: {}) if durable else Store(lambda *_: {})
+        if durable:
+            return SqliteStore(tmp_path / "state.db", lambda *_: {}, limits=limits)
+        return Store(lambda *_: {}, limits)
 
     store = made()
     await store.start()

@@ -95,8 +95,8 @@ async def test_a_change_that_cannot_be_shown_ends_only_that_watch(api: Api, monk
             await table.next()
 
 
-async def test_a_watcher_that_does_not_read_is_dropped(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches, "BUFFER_EVENTS", 5)
+async def test_a_watcher_that_does_not_read_is_dropped(api: Api) -> None:
+    api.server.hub.buffers.events = 5
     async with api.watch(MAPS) as slow, api.watch(MAPS) as quick:
         for n in range(10):
             await api.create(MAPS, config(f"x{n}"))
@@ -153,8 +153,8 @@ async def changed(api: Api, name: str, size: int) -> None:
 
 
 @pytest.mark.slow
-async def test_watchers_that_do_not_read_hold_64_mib_together(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "BUFFER_EVENTS", 10**9)
+async def test_watchers_that_do_not_read_hold_64_mib_together(api: Api) -> None:
+    api.server.hub.buffers.events = 10**9
     hub = api.server.hub
     async with AsyncExitStack() as stack:
         for _ in range(1000):
@@ -179,8 +179,8 @@ async def test_watchers_that_do_not_read_hold_64_mib_together(api: Api, monkeypa
     assert hub.buffers.total == 0
 
 
-async def test_those_that_lag_most_are_dropped_first(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "BUFFERS_BYTES", 4 * MIB)
+async def test_those_that_lag_most_are_dropped_first(api: Api) -> None:
+    api.server.hub.buffers.limit = 4 * MIB
     async with AsyncExitStack() as stack:
         streams = []
         for n in range(3):

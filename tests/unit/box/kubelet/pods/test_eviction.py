@@ -156,10 +156,8 @@ def _writer(path: str, **more: Any) -> dict[str, Any]:
         ("/e/deep", "2Mi", 'Usage of EmptyDir volume "e" exceeds the limit "1Mi". '),
     ],
 )
-async def test_a_pod_above_its_limit_has_failed(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, path: str, limit: str | None, said: str
-) -> None:
-    monkeypatch.setattr(eviction, "PERIOD", 0.05)
+async def test_a_pod_above_its_limit_has_failed(machine: Any, path: str, limit: str | None, said: str) -> None:
+    machine.kubelet.workers.evictions.period = 0.05
     more: dict[str, Any] = {"volumeMounts": [{"name": "e", "mountPath": "/e"}]}
     if limit:
         more["resources"] = {"limits": {"ephemeral-storage": limit}}
@@ -197,8 +195,7 @@ async def test_under_disk_pressure_the_pod_that_uses_most_goes(machine: Any, mon
     await machine.until("large", lambda _: disk_usage(str(root), limit=1 << 60) >= 20_000_000)
     enough = True
     monkeypatch.setattr(eviction, "pressure", lambda root: None if enough else (1 << 30, 1 << 20))
-    monkeypatch.setattr(eviction, "_WORTH", 10 << 20)
-    monkeypatch.setattr(eviction, "PERIOD", 0.2)
+    machine.evictions = {"worth": 10 << 20, "period": 0.2}
     await machine.restart()
     enough = False
     pod = await machine.phase("large", "Failed")
@@ -242,7 +239,7 @@ def test_the_pod_that_uses_most(used: dict[str, tuple[dict[str, int], int]], uid
 @needs_bwrap
 @bwrap
 async def test_a_pod_within_its_limits_goes_on(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(eviction, "PERIOD", 0.01)
+    machine.kubelet.workers.evictions.period = 0.01
     looked = 0
 
     def counted(*arguments: Any) -> str:
@@ -263,11 +260,11 @@ async def test_a_pod_within_its_limits_goes_on(machine: Any, monkeypatch: pytest
 @pytest.mark.real
 @needs_bwrap
 @bwrap
-async def test_a_kubelet_that_is_killed_evicts_after_its_start(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_kubelet_that_is_killed_evicts_after_its_start(machine: Any) -> None:
     more = {"volumeMounts": [{"name": "e", "mountPath": "/e"}]}
     await machine.pod("p", volumes=[E], containers=[_writer("/e/big", **more)])
     await machine.phase("p", "Running")
     await machine.kill()
-    monkeypatch.setattr(eviction, "PERIOD", 0.05)
+    machine.evictions = {"period": 0.05}
     await machine.start()
     assert (await machine.phase("p", "Failed")).status.reason == "Evicted"

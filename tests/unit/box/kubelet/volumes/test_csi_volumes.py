@@ -9,7 +9,6 @@ import pytest
 from tests.unit.box.kubelet.machine import Eventually
 
 from tonnage.kubernetes.api.kinds import PODS, VOLUMES
-from tonnage_box.kubelet.pods import worker
 
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
 
@@ -43,14 +42,12 @@ async def test_two_pods_share_a_volume_and_the_last_one_unstages(machine: Any, e
 
 
 @pytest.mark.parametrize("is_block", [False, True])
-async def test_a_volume_for_one_pod_waits_until_the_other_has_gone(
-    machine: Any, is_block: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_volume_for_one_pod_waits_until_the_other_has_gone(machine: Any, is_block: bool) -> None:
     """ReadWriteOncePod, and pods that no scheduler has looked at."""
     await machine.volume("a", block=is_block, accessModes=["ReadWriteOncePod"])
     await machine.pod("p", volumes=CLAIM)
     await machine.phase("p", "Running")
-    monkeypatch.setattr(worker, "PATIENCE", 0.0)
+    machine.kubelet.workers.patience = 0.0
     await machine.pod("q", volumes=CLAIM)
     event = await machine.event("FailedMount")
     assert event.message.endswith(

@@ -8,7 +8,6 @@ import pytest
 from tests.unit.box.kubelet.machine import Eventually
 
 from tonnage.kubernetes.api.kinds import CSI_DRIVERS, PODS, SECRETS
-from tonnage_box.kubelet.pods import worker
 
 DRIVER = "csi.tonnage.dev"
 CLAIM = [{"name": "data", "persistentVolumeClaim": {"claimName": "a"}}]
@@ -32,7 +31,7 @@ async def _record(machine: Any, eventually: Eventually, monkeypatch: pytest.Monk
 async def test_is_published_again_and_again(
     machine: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "REPUBLISH_EVERY", 0.05)
+    machine.kubelet.workers.republish_every = 0.05
     await machine.client.patch(CSI_DRIVERS, DRIVER, {"spec": {"requiresRepublish": True}})
     await eventually(lambda: machine.kubelet._csi_drivers.cache.get(DRIVER).spec.requires_republish)
     asked = await _record(machine, eventually, monkeypatch)
@@ -52,7 +51,7 @@ async def test_is_published_again_and_again(
 
 
 async def test_others_are_published_once(machine: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "REPUBLISH_EVERY", 0.0)
+    machine.kubelet.workers.republish_every = 0.0
     asked = await _record(machine, eventually, monkeypatch)
     await machine.volume("a")
     await machine.pod("p", volumes=CLAIM)
@@ -66,7 +65,7 @@ async def test_others_are_published_once(machine: Any, eventually: Eventually, m
 async def test_a_failure_is_told_and_the_pod_runs_on(
     machine: Any, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "REPUBLISH_EVERY", 0.05)
+    machine.kubelet.workers.republish_every = 0.05
     await machine.client.patch(CSI_DRIVERS, DRIVER, {"spec": {"requiresRepublish": True}})
     await eventually(lambda: machine.kubelet._csi_drivers.cache.get(DRIVER).spec.requires_republish)
     await machine.client.create(SECRETS, {"metadata": {"name": "key"}, "stringData": {"a": "b"}}, "default")
