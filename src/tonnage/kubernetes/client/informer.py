@@ -30,8 +30,8 @@ class Informer(Generic[T]):
     A watch that ends is resumed from the last resourceVersion (bookmarks count); 410 Gone makes it list again; a lost
     connection is retried with back-off. A server may come back with an older state (a restored backup, another cluster
     at this address), and end its watches before as on any other day. A resumed watch would then get no events, or those
-    of other objects. So each watch but the first takes events only after a read of the server's history; what is of
-    another one is listed again. The scope may be changed while it runs.
+    of other objects. So each watch takes events only after a read of the server's history, also the one that follows a
+    list; what is of another one is listed again. The scope may be changed while it runs.
 
     optional: the server may not have the kind, or not let us read it. It then counts as synced, with nothing in the
     cache, and is asked again each minute. Of several versions of the kind, it takes the newest that the server has.
@@ -73,6 +73,7 @@ class Informer(Generic[T]):
         """Why the last list failed, "" when it did not."""
         self._lost = False  # the server was unreachable, or rejected us, since its last event
         self._unsure = False  # a watch has ended since the server's history was looked at
+        self._has_listed = False  # a list has ended since then: the server may go back before the watch
         self._restored: list[Callable[[], None]] = []
         self.continues: Callable[[], Awaitable[bool]] = _always
         """Asked after each watch: whether the server's state continues the one that this process has seen.
@@ -172,14 +173,14 @@ class Informer(Generic[T]):
 
     async def _has_same_history(self) -> bool:
         """Return whether the server's history includes what the cache has seen; a list checks its version itself."""
-        if not self._unsure:
+        if not (self._unsure or self._has_listed):
             return True
         is_same = not (self._version and self._went_back(await self._revision()))
-        if is_same and not await self.continues():
+        if is_same and self._unsure and not await self.continues():
             log.warning("API server has another history: all is listed again kind=%s", self.kind.plural)
             self.on_rewind()
             is_same = False
-        self._unsure = False
+        self._unsure = self._has_listed = False
         if not is_same:
             self._version = ""
         return is_same
@@ -208,6 +209,7 @@ class Informer(Generic[T]):
         for key in set(self._unreadable) - {found.metadata.key for found in listing.unreadable}:
             self._readable(key)
         self._version = self._latest = listing.resource_version
+        self._has_listed = True
         self.failure = ""
         self.is_served = True
         self._listed.set()
