@@ -208,19 +208,10 @@ class CapacityPublisher:
                     reason = self._readings.faults.get(source)
                     if driver.publishes_ahead(storage_class):
                         reason = reason or names.AHEAD
-                    found.append(
-                        DesiredCapacity(
-                            self._name(source),
-                            source,
-                            driver,
-                            storage_class,
-                            amount,
-                            self._ledger.counted,
-                            self._ledger.required_version,
-                            reason,
-                            tier.usual(self._ledger.asked(source)),
-                        )
-                    )
+                    usual = tier.usual(self._ledger.asked(source))
+                    counts = self._ledger.counted, self._ledger.required_version
+                    name = self._name(source)
+                    found.append(DesiredCapacity(name, source, driver, storage_class, amount, *counts, reason, usual))
         return found
 
     async def _settle(self, plan: TierPlan, all_desired: Sequence[DesiredCapacity]) -> list[ApiError]:
