@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests import checks
 from tests.unit.csi.full_client import FullCsiClient
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
-from tonnage.csi.errors import Code, CsiError
+from tonnage.csi.errors import CsiError
 from tonnage.storage.pools.fake.backend import FakePool
 
 GIB = 1 << 30
@@ -59,17 +59,8 @@ async def client(endpoint: DriverEndpoint) -> AsyncIterator[FullCsiClient]:
 
 @pytest.fixture
 def rejected() -> Callable[..., Awaitable[CsiError]]:
-    """rejected(call, code, *texts): await call, which must fail with code and a message that has all texts."""
-
-    async def check(call: Awaitable[Any], code: Code, *texts: str) -> CsiError:
-        with pytest.raises(CsiError) as raised:
-            await call
-        assert raised.value.code is code, raised.value
-        for text in texts:
-            assert text in raised.value.message
-        return raised.value
-
-    return check
+    """See checks.rejected()."""
+    return checks.rejected
 
 
 @pytest.fixture

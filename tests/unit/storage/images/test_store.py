@@ -2,12 +2,11 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
+from tests.unit.storage.killed import Killed, killing
 
 from tonnage.base.errors import InvalidError, NotFoundError, TonnageError
 from tonnage.storage.images.store import ImageStore, is_store
@@ -177,10 +176,6 @@ def test_files_of_an_artifact(store: ImageStore, tmp_path: Path) -> None:
         store.load(tmp_path / "other")
 
 
-class Killed(BaseException):
-    """Stands for SIGKILL: no handler of errors sees it."""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["load", "replace", "remove"])
 def test_a_store_is_whole_after_a_kill_at_any_step(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,16 +204,6 @@ def test_a_store_is_whole_after_a_kill_at_any_step(step: str, tmp_path: Path, mo
             assert count > 5
             return
     raise AssertionError
-
-
-def killing(call: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
-    def wrapped(*arguments: Any, **named: Any) -> Any:
-        if left[0] == 0:
-            raise Killed
-        left[0] -= 1
-        return call(*arguments, **named)
-
-    return wrapped
 
 
 def check_whole(store: ImageStore, before: dict[str, str]) -> None:

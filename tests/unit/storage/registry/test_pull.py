@@ -2,12 +2,12 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.unit.storage.content.server import Files, served
+from tests.unit.storage.killed import Killed, killing
 from tests.unit.storage.registry.images import asked, layer_paths, put, put_layout
 
 from tonnage.base.errors import ExhaustedError, InvalidError, NotFoundError, UnavailableError
@@ -212,20 +212,6 @@ def test_the_sizes_of_a_store(files: Files, store: ImageStore, tmp_path: Path) -
     assert store.sizes() == (2, 100_000, 100_000)
     store.use(record.name, str(tmp_path))
     assert store.sizes() == (2, 100_000, 0)
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL: no handler of errors sees it."""
-
-
-def killing(call: Callable[..., Any], left: list[int]) -> Callable[..., Any]:
-    def wrapped(*arguments: Any, **named: Any) -> Any:
-        if left[0] == 0:
-            raise Killed
-        left[0] -= 1
-        return call(*arguments, **named)
-
-    return wrapped
 
 
 @pytest.mark.slow

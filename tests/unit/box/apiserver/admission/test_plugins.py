@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.bodies import config
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.base.aio.tasks import KeyedLocks
@@ -229,10 +230,6 @@ class TestGrowth:
         assert message.startswith(
             'PersistentVolumeClaim "c" is invalid: spec: Forbidden: spec is immutable after creation'
         )
-
-
-def config(name: str = "x", **data: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 async def test_creation_needs_the_namespace(api: Api) -> None:

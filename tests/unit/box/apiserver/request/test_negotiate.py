@@ -7,15 +7,12 @@ from typing import Any
 
 import pytest
 from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.bodies import config
 
 from tonnage.kubernetes.client.transport import JSON, MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH, Request
 from tonnage_box.apiserver.protobuf import envelope
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-def config(name: str = "x", **data: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 @pytest.mark.parametrize(
@@ -105,13 +102,6 @@ REVISIONS = "/apis/apps/v1/namespaces/default/controllerrevisions"
 
 
 YAML = "application/yaml"
-
-
-def nested(depth: int, inner: Any = "x") -> Any:
-    """A value in so many lists."""
-    for _ in range(depth):
-        inner = [inner]
-    return inner
 
 
 @pytest.mark.parametrize(("depth", "code"), [(63, 201), (64, 400), (100_000, 400)])

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.bodies import config
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-def config(name: str = "x", **data: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 async def test_unknown_propagation_is_rejected(api: Api) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.bodies import nested
 from tests.unit.box.apiserver.turns import turned
 
 from tonnage.base.errors import InvalidError
@@ -19,13 +20,6 @@ from tonnage_box.apiserver.storage.store import StoreLimits
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
-
-
-def nested(depth: int, inner: Any = "x") -> Any:
-    """A value in so many lists."""
-    for _ in range(depth):
-        inner = [inner]
-    return inner
 
 
 async def test_what_patches_make_of_an_object_is_as_deep(api: Api) -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.bodies import config
 
 MAPS = "/api/v1/namespaces/default/configmaps"
-
-
-def config(name: str = "x", **data: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 
 
 async def test_methods_that_are_not_allowed(api: Api) -> None:

@@ -7,18 +7,10 @@ from typing import Any
 
 import pytest
 from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.bodies import config, pod
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
-
-
-def config(name: str = "x", **data: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-
-
-def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
-    containers = [{"name": "c", "image": "busybox"}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
 
 
 async def test_create_gives_identity(api: Api) -> None:

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.bodies import config, pod
 
 PODS = "/api/v1/namespaces/default/pods"
-
-
-def config(name: str = "x", **data: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-
-
-def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
-    containers = [{"name": "c", "image": "busybox"}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
 
 
 async def test_binding_happens_once(api: Api) -> None:

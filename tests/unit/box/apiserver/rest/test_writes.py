@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tests.unit.box.apiserver.api import Api
+from tests.unit.box.apiserver.bodies import config, pod
 
 from tonnage.kubernetes.client.transport import JSON_PATCH, STRATEGIC_PATCH
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
-
-
-def config(name: str = "x", **data: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
-
-
-def pod(name: str = "p", **spec: Any) -> dict[str, Any]:
-    containers = [{"name": "c", "image": "busybox"}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers, **spec}}
 
 
 async def test_dry_run_changes_nothing(api: Api) -> None:

@@ -12,6 +12,8 @@ import yarl
 
 from tonnage_box.apiserver.server.server import ApiServer
 
+MAPS = "/api/v1/namespaces/default/configmaps"
+
 
 @dataclass
 class Box:
@@ -31,3 +33,15 @@ def context() -> ssl.SSLContext:
 
 def port(server: ApiServer) -> int:
     return yarl.URL(server.url).port or 0
+
+
+async def ask(server: ApiServer) -> int:
+    """The status that a new connection with valid credentials is answered."""
+    assert server.credentials is not None
+    headers = {"Authorization": f"Bearer {server.credentials.token}"}
+    async with (
+        aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=context())) as session,
+        session.get(server.url + MAPS) as answer,
+    ):
+        await answer.read()
+        return answer.status

@@ -10,7 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.unit.box.apiserver.server.listening import context, port
+from tests.unit.box.apiserver.server.listening import ask, context, port
 
 from tonnage_box.apiserver.server import connection
 from tonnage_box.apiserver.server.server import ApiServer
@@ -23,18 +23,6 @@ def unauthenticated(server: ApiServer) -> connection.Unauthenticated:
     assert server._https is not None
     assert server._https._server is not None
     return server._https._server.unauthenticated
-
-
-async def ask(server: ApiServer) -> int:
-    """The status that a new connection with valid credentials is answered."""
-    assert server.credentials is not None
-    headers = {"Authorization": f"Bearer {server.credentials.token}"}
-    async with (
-        aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=context())) as session,
-        session.get(server.url + MAPS) as answer,
-    ):
-        await answer.read()
-        return answer.status
 
 
 @pytest.mark.parametrize("begun", [b"", b"\x16\x03\x01\x02\x00\x01"], ids=["silent", "handshake"])

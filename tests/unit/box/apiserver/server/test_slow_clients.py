@@ -8,7 +8,7 @@ import logging
 
 import aiohttp
 import pytest
-from tests.unit.box.apiserver.server.listening import context, port
+from tests.unit.box.apiserver.server.listening import ask, context, port
 
 from tonnage.kubernetes.client.transport import JSON, Request
 from tonnage_box.apiserver.server.server import ApiServer
@@ -19,18 +19,6 @@ MIB = 1 << 20
 
 def config(name: str, size: int) -> bytes:
     return json.dumps({"metadata": {"name": name}, "data": {"a": "x" * size}}).encode()
-
-
-async def ask(server: ApiServer) -> int:
-    """The status that a new connection with valid credentials is answered."""
-    assert server.credentials is not None
-    headers = {"Authorization": f"Bearer {server.credentials.token}"}
-    async with (
-        aiohttp.ClientSession(headers=headers, connector=aiohttp.TCPConnector(ssl=context())) as session,
-        session.get(server.url + MAPS) as answer,
-    ):
-        await answer.read()
-        return answer.status
 
 
 @pytest.mark.parametrize("size", [50_000, 1_000_000])

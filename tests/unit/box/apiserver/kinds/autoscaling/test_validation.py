@@ -6,14 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.kinds.makers import named
 
 Obj = dict[str, Any]
 Faults = Callable[..., list[str]]
 SCALERS, V1 = "autoscaling/horizontalpodautoscalers", "autoscaling/v1/horizontalpodautoscalers"
-
-
-def named(**fields: Any) -> Obj:
-    return {"metadata": {"name": "x"}} | fields
 
 
 def scaler(**spec: Any) -> Obj:

@@ -5,16 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from tonnage_box.apiserver.kinds.groups import RESOURCES
+from tests.unit.box.apiserver.kinds.makers import defaulted
 
 Obj = dict[str, Any]
-
-
-def defaulted(key: str, **fields: Any) -> Obj:
-    obj: Obj = {"metadata": {"name": "x"}} | fields
-    RESOURCES[key].default(obj)
-    return obj
 
 
 def test_policy_types_follow_from_the_rules() -> None:

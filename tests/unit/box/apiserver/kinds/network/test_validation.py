@@ -6,16 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.kinds.makers import named
 
 Obj = dict[str, Any]
 Faults = Callable[..., list[str]]
 SERVICES, ENDPOINTS, SLICES = "services", "endpoints", "discovery.k8s.io/endpointslices"
 INGRESSES, CLASSES = "networking.k8s.io/ingresses", "networking.k8s.io/ingressclasses"
 POLICIES = "networking.k8s.io/networkpolicies"
-
-
-def named(**fields: Any) -> Obj:
-    return {"metadata": {"name": "x"}} | fields
 
 
 def route(**path: Any) -> Obj:

@@ -6,14 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.kinds.makers import named
 
 Obj = dict[str, Any]
 Faults = Callable[..., list[str]]
 RUNTIMES, ATTRIBUTES = "node.k8s.io/runtimeclasses", "storage.k8s.io/volumeattributesclasses"
-
-
-def named(**fields: Any) -> Obj:
-    return {"metadata": {"name": "x"}} | fields
 
 
 @pytest.mark.parametrize(

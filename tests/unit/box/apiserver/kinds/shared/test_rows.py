@@ -9,6 +9,7 @@ from tests.unit.box.apiserver.api import Api
 from tests.unit.box.apiserver.kinds.autoscaling import test_validation as scaling
 from tests.unit.box.apiserver.kinds.core.validation import test_service as services
 from tests.unit.box.apiserver.kinds.core.validation.test_templates import TEMPLATE
+from tests.unit.box.apiserver.kinds.makers import named
 from tests.unit.box.apiserver.kinds.network import test_validation as network
 
 from tonnage_box.apiserver.kinds.groups import RESOURCES
@@ -16,15 +17,15 @@ from tonnage_box.apiserver.kinds.groups import RESOURCES
 Obj = dict[str, Any]
 GOOD: dict[str, Obj] = {
     "services": services.service(services.P),
-    "endpoints": services.named(subsets=[{"addresses": [{"ip": "10.0.0.1"}], "ports": [services.P]}]),
+    "endpoints": named(subsets=[{"addresses": [{"ip": "10.0.0.1"}], "ports": [services.P]}]),
     network.SLICES: network.SLICE,
     network.INGRESSES: network.route(),
-    network.CLASSES: network.named(spec={"controller": "example.com/c"}),
+    network.CLASSES: named(spec={"controller": "example.com/c"}),
     network.POLICIES: network.policy(),
     scaling.SCALERS: scaling.scaler(),
     scaling.V1: scaling.scaler(targetCPUUtilizationPercentage=50),
-    "replicationcontrollers": scaling.named(spec={"template": TEMPLATE}),
-    "node.k8s.io/runtimeclasses": scaling.named(handler="runc"),
+    "replicationcontrollers": named(spec={"template": TEMPLATE}),
+    "node.k8s.io/runtimeclasses": named(handler="runc"),
 }
 
 STRICT = (

@@ -4,16 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.kinds.makers import named
 
 Obj = dict[str, Any]
 Faults = Callable[..., list[str]]
 CLASSES, DRIVERS = "storage.k8s.io/storageclasses", "storage.k8s.io/csidrivers"
 NODES, CAPACITIES = "storage.k8s.io/csinodes", "storage.k8s.io/csistoragecapacities"
 ATTACHMENTS = "storage.k8s.io/volumeattachments"
-
-
-def named(**fields: Any) -> Obj:
-    return {"metadata": {"name": "x"}} | fields
 
 
 def node(*drivers: Obj) -> Obj:

@@ -6,14 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.kinds.makers import named
 
 Obj = dict[str, Any]
 Faults = Callable[..., list[str]]
 SERVICES, ENDPOINTS, SLICES = "services", "endpoints", "discovery.k8s.io/endpointslices"
-
-
-def named(**fields: Any) -> Obj:
-    return {"metadata": {"name": "x"}} | fields
 
 
 def service(*ports: Obj, **spec: Any) -> Obj:

@@ -6,15 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.unit.box.apiserver.kinds.makers import named
 
 Obj = dict[str, Any]
 Faults = Callable[..., list[str]]
 CONTROLLERS, TEMPLATES = "replicationcontrollers", "podtemplates"
 TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-
-
-def named(**fields: Any) -> Obj:
-    return {"metadata": {"name": "x"}} | fields
 
 
 @pytest.mark.parametrize(
