@@ -31,7 +31,7 @@ from tonnage.kubernetes.api.meta import to_builtins
 from tonnage.kubernetes.api.pods import Container, Pod, VolumeMount
 from tonnage.storage.images.store import ImageRecord, ImageStore
 from tonnage_box.api import pod_fields, pod_security
-from tonnage_box.kubelet.containers import context, env, exec_process, keeper, rootfs, seccomp, termination
+from tonnage_box.kubelet.containers import context, env, exec_process, rootfs, seccomp, termination
 from tonnage_box.kubelet.containers.exec_process import CommandStarter
 from tonnage_box.kubelet.containers.log_writer import LogFile, LogPump
 from tonnage_box.kubelet.containers.mounts import mount_namespace, root_mounts
@@ -51,7 +51,7 @@ from tonnage_box.kubelet.containers.process import (
 from tonnage_box.kubelet.containers.rootfs import Bind
 from tonnage_box.kubelet.containers.runtime import ContainerSpec, FoundProcess, Mounted, OnExit, RunningContainer
 from tonnage_box.kubelet.containers.spawn import ContainerPrograms, spawn
-from tonnage_box.kubelet.containers.start import program
+from tonnage_box.kubelet.containers.start import keeper, program
 from tonnage_box.kubelet.containers.start.gate import Gate
 from tonnage_box.kubelet.containers.start.machine_code import MACHINES
 from tonnage_box.kubelet.containers.start.program import StartPlan
