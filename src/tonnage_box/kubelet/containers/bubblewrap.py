@@ -556,13 +556,14 @@ def _discard(folder: str) -> None:
     remove_tree(folder)
 
 
-def _kill_unknown(folder: str) -> None:
+def _kill_unknown(folder: str, *, patience: float = _END_SECONDS) -> None:
     """Kill processes of a container that was started by a kubelet which died before it could note it.
 
     They are found by their command line, which a process that has been forked gets a moment later, with its exec. But
-    it has the lock of its status file already: while that is held, one is still to come. Raises: HostError, OSError.
+    it has the lock of its status file already: while that is held, one is still to come. patience: seconds.
+    Raises: HostError, OSError.
     """
-    root, late = f"{folder}/{ROOT}", time.monotonic() + _END_SECONDS
+    root, late = f"{folder}/{ROOT}", time.monotonic() + patience
     while True:
         is_held = _is_locked(f"{folder}/{STATUS}")  # first: whoever gives it up later is found
         for pid in running_in(root):
