@@ -31,7 +31,7 @@ from tonnage.kubernetes.api.meta import to_builtins
 from tonnage.kubernetes.api.pods import Container, Pod, VolumeMount
 from tonnage.storage.images.store import ImageRecord, ImageStore
 from tonnage_box.api import pod_fields, pod_security
-from tonnage_box.kubelet.containers import context, env, exec_process, keeper, rootfs, seccomp, termination
+from tonnage_box.kubelet.containers import context, env, exec_process, rootfs, seccomp, termination
 from tonnage_box.kubelet.containers.exec_process import CommandStarter
 from tonnage_box.kubelet.containers.log_writer import LogFile, LogPump
 from tonnage_box.kubelet.containers.mounts import mount_namespace, root_mounts
@@ -51,7 +51,7 @@ from tonnage_box.kubelet.containers.process import (
 from tonnage_box.kubelet.containers.rootfs import Bind
 from tonnage_box.kubelet.containers.runtime import ContainerSpec, FoundProcess, Mounted, OnExit, RunningContainer
 from tonnage_box.kubelet.containers.spawn import ContainerPrograms, spawn
-from tonnage_box.kubelet.containers.start import program
+from tonnage_box.kubelet.containers.start import keeper, program
 from tonnage_box.kubelet.containers.start.gate import Gate
 from tonnage_box.kubelet.containers.start.machine_code import MACHINES
 from tonnage_box.kubelet.containers.start.program import StartPlan
@@ -556,13 +556,14 @@ def _discard(folder: str) -> None:
     remove_tree(folder)
 
 
-def _kill_unknown(folder: str) -> None:
+def _kill_unknown(folder: str, *, patience: float = _END_SECONDS) -> None:
     """Kill processes of a container that was started by a kubelet which died before it could note it.
 
     They are found by their command line, which a process that has been forked gets a moment later, with its exec. But
-    it has the lock of its status file already: while that is held, one is still to come. Raises: HostError, OSError.
+    it has the lock of its status file already: while that is held, one is still to come. patience: seconds.
+    Raises: HostError, OSError.
     """
-    root, late = f"{folder}/{ROOT}", time.monotonic() + _END_SECONDS
+    root, late = f"{folder}/{ROOT}", time.monotonic() + patience
     while True:
         is_held = _is_locked(f"{folder}/{STATUS}")  # first: whoever gives it up later is found
         for pid in running_in(root):

@@ -5,7 +5,7 @@
 
 The container has each pipe open for reading too, so nothing breaks while no kubelet reads: it runs on
 until the pipe is full, and waits for the next kubelet then. What was read of a line that has no end yet is in a file
-beside the pipe: the kubelet may be killed before the end comes.
+next to the pipe: the kubelet may be killed before the end comes.
 """
 
 from __future__ import annotations

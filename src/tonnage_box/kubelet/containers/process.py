@@ -17,9 +17,10 @@ from contextlib import suppress
 import msgspec
 
 from tonnage.base.aio.clock import Clock
-from tonnage_box.kubelet.containers import keeper, log_writer, termination
+from tonnage_box.kubelet.containers import log_writer, termination
 from tonnage_box.kubelet.containers.log_writer import LogPump
 from tonnage_box.kubelet.containers.runtime import Ended, OnExit
+from tonnage_box.kubelet.containers.start import keeper
 
 log = logging.getLogger(__name__)
 STATE = "state.json"

@@ -25,11 +25,11 @@ from tonnage.base.errors import (
 )
 from tonnage.storage.pools.base import reservation
 from tonnage.storage.pools.base.contract import Capacity, PoolVolume, Snapshot, VolumeRequest, is_inline
+from tonnage.storage.pools.base.given_up import GivenUp
 from tonnage.storage.pools.base.parameters import changed, check_modifiable, source_of
 from tonnage.storage.pools.base.record import VolumeRecord
 from tonnage.storage.pools.core.backend import NO_CAPACITY, RequestedVolume, check_content
 from tonnage.storage.pools.core.deletion import Deletion
-from tonnage.storage.pools.core.given_up import GivenUp
 from tonnage.storage.pools.core.probe import DiskHangsError
 from tonnage.storage.pools.core.trash import PoolTrash
 from tonnage.storage.pools.core.work import PoolWork, uses_disk
@@ -118,7 +118,7 @@ class Volumes:
     async def delete_given_up(self) -> None:
         """Delete what calls of an earlier process made after they had given up, where it did not come to that.
 
-        The notes are the proof that nobody ever got these volumes. Idempotent.
+        The notes are the proof that no one ever got these volumes. Idempotent.
         """
         pool = self._backend.name
         try:

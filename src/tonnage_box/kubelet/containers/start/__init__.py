@@ -1,4 +1,4 @@
-"""The program that starts a container's command: it drops to the container's user first.
+"""Small static programs around a container: one starts its command as its user, one keeps its output.
 
-Called by the runtime of bubblewrap. It needs no file of the container, and reads and writes none itself.
+Called by the runtime of bubblewrap. They need no file of the container, and read and write none.
 """

@@ -14,8 +14,8 @@ from tests.programs import needs_containers
 from tonnage.base.aio.clock import RealClock
 from tonnage.base.errors import UnsupportedError
 from tonnage.kubernetes.api.kinds import PODS
-from tonnage_box.kubelet.containers import keeper
 from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
+from tonnage_box.kubelet.containers.start import keeper
 from tonnage_box.kubelet.pod_cgroups import PodCgroups
 
 pytestmark = [pytest.mark.real, needs_containers]

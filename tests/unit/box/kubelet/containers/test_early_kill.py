@@ -17,6 +17,7 @@ import pytest
 from tests.unit.box.kubelet.machine import Eventually
 
 from tonnage.base.aio.clock import RealClock
+from tonnage.base.errors import HostError
 from tonnage_box.kubelet.containers import bubblewrap
 from tonnage_box.kubelet.containers.bubblewrap import BubblewrapRuntime
 from tonnage_box.kubelet.containers.process import (
@@ -118,18 +119,9 @@ async def test_a_process_without_its_command_line_yet_is_awaited_and_killed(
         await runtime.close()
 
 
-async def test_a_process_that_does_not_end_is_left_after_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    runtime = BubblewrapRuntime(tmp_path, RealClock())
-    folder = Path(runtime.paths.containers("uid")) / "main" / "0"
-    folder.mkdir(parents=True)
-    monkeypatch.setattr(bubblewrap, "_END_SECONDS", 0.1)
-    with _locked(folder):
-        assert await runtime.adopt("uid", None, lambda: None) == []
-        assert "does not end when killed" in caplog.text
-        assert folder.exists()
-    await runtime.close()
+def test_a_process_that_does_not_end_is_not_awaited_for_ever(tmp_path: Path) -> None:
+    with _locked(tmp_path), pytest.raises(HostError, match="does not end when killed"):
+        bubblewrap._kill_unknown(str(tmp_path), patience=0.1)
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from tests.hanging import HangingPool
 
 from tonnage.base.errors import ExhaustedError, HostError
 from tonnage.storage.pools.base.contract import VolumeOrigin, VolumeRequest
+from tonnage.storage.pools.base.given_up import FOLDER, PATIENCE, GivenUp, NoteFiles
 from tonnage.storage.pools.base.record import STAGED
-from tonnage.storage.pools.core.given_up import FOLDER, PATIENCE, GivenUp, NoteFiles
 from tonnage.storage.pools.core.pool import Pool
 from tonnage.storage.pools.core.probe import EVERY
 from tonnage.storage.pools.fake.backend import FakePool

@@ -10,7 +10,7 @@ import pytest
 from tests import processes
 from tests.unit.box.kubelet.containers.start.test_program import Arm64
 
-from tonnage_box.kubelet.containers import keeper
+from tonnage_box.kubelet.containers.start import keeper
 
 pytestmark = pytest.mark.skipif(os.uname().machine not in ("x86_64", "aarch64"), reason="its program is for others")
 

@@ -1,7 +1,7 @@
-"""Notes of creations that gave up: a file for each volume whose caller was told that there is none.
+"""Notes of creations that gave up: a file for each volume whose caller has the answer that there is none.
 
 The work of such a call goes on, and may make the volume when its disk answers again. This process deletes it then. If
-it was killed before, the note is the next one's proof that nobody ever got the volume. So a note is durable before the
+it was killed before, the note is the next one's proof that no one ever got the volume. So a note is durable before the
 answer, and durably gone before the volume is handed over after all. It is not in the pool, which hangs.
 """
 
@@ -68,7 +68,7 @@ class GivenUp:
         """Note a volume; durable. A note that cannot be written is logged. Idempotent."""
         if self._files is None:
             return
-        self.noted.add(name)  # first: it may be written although nobody waits for it
+        self.noted.add(name)  # first: it may be written although no caller waits for it
         try:
             await self._run(partial(self._files.add, name))
         except (HostError, UnavailableError) as failure:
