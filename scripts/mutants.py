@@ -74,8 +74,6 @@ _OTHER: dict[type[ast.AST], str] = {
 }  # fmt: skip
 _Change = tuple[Any, Any, str]  # mypy knows no places of nodes
 """The first and the last part that one text replaces, and this text."""
-LEAST = 30.0
-"""Seconds that a group of tests has beside three times what it takes without a mutant."""
 _SHOWN = ("log.", "metrics.")
 _ISOLATED = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", '"$@"; exit $?', "sh")
 """The shell reaps what ends without a parent, and what is left is killed."""
@@ -136,10 +134,13 @@ def mutants(text: str, seed: int) -> Iterator[tuple[int, str]]:
 
 
 class Bench:
-    """A worktree in which the tests of one file run."""
+    """A worktree in which the tests of one file run.
 
-    def __init__(self, folder: Path, path: Path) -> None:
-        self.folder, self.path = folder, path
+    least: seconds that a group of them has beside three times what it takes without a mutant.
+    """
+
+    def __init__(self, folder: Path, path: Path, *, least: float = 30.0) -> None:
+        self.folder, self.path, self._least = folder, path, least
         self.text = (folder / path).read_text()
         self.groups = TESTS[str(short(path))]
         self._limits: dict[Sequence[str], float] = {}
@@ -151,7 +152,7 @@ class Bench:
                 begun = time.monotonic()
                 if not self._passes(self.text, group, 1800):
                     sys.exit(f"tests fail without a mutant: {' '.join(group)}")
-                self._limits[group] = LEAST + 3 * (time.monotonic() - begun)
+                self._limits[group] = self._least + 3 * (time.monotonic() - begun)
             if not self._passes(mutant, group, self._limits[group]):
                 return True
         return False
