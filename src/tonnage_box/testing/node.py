@@ -1,4 +1,4 @@
-"""A node for tests: a fake pool behind a real CSI socket, its agent, and the writes of a scheduler."""
+"""A node for tests: a fake pool behind a CSI driver with a socket, its agent, and the writes of a scheduler."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class FakeNode:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def start_agent(self, **options: Any) -> NodeAgent:
-        """Start an agent that works only when something happens. options: other fields of its AgentConfig."""
+        """Start an agent that works only when something happens. options: other fields of its AgentConfig.
+
+        As in `tonnage node`, it calls the driver in this process, unless the options have `endpoints`.
+        """
         usual: dict[str, Any] = {
             "cluster_uid": "cluster-1",
             "scope": "label",
@@ -48,8 +51,9 @@ class FakeNode:
             "sweep_every": 0,
         }
         usual["state"] = self.folder
-        config = AgentConfig(self.name, endpoints=tuple(self.driver.endpoints), **{**usual, **options})
-        agent = NodeAgent(self.client, config, faults=self.driver.faults, clock=LoopClock())
+        config = AgentConfig(self.name, **{**usual, **options})
+        clients = [] if config.endpoints else self.driver.clients()
+        agent = NodeAgent(self.client, config, clients=clients, faults=self.driver.faults, clock=LoopClock())
         self.driver.hooks.to = agent
         self.agents.append(agent)
         self.tasks.append(asyncio.ensure_future(agent.run()))
