@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import io
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -29,6 +32,20 @@ from tonnage_box.data_dir import DataFolder, Settings
 )
 def test_exit_codes(failure: TonnageError, code: int) -> None:
     assert exit_code(failure) == code
+
+
+def test_nothing_is_collected_while_a_verb_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, load = [], importlib.import_module
+
+    def import_module(name: str) -> ModuleType:
+        seen.append(gc.isenabled())
+        return load(name)
+
+    monkeypatch.setattr(importlib, "import_module", import_module)
+    with pytest.raises(SystemExit):
+        main(["volumes", "--help"])
+    assert seen == [False]
+    assert gc.isenabled()
 
 
 def test_help_of_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
