@@ -40,7 +40,10 @@ class FakeNode:
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def start_agent(self, **options: Any) -> NodeAgent:
-        """Start an agent that works only when something happens. options: other fields of its AgentConfig."""
+        """Start an agent that works only when something happens. options: other fields of its AgentConfig.
+
+        As in `tonnage node`, it calls the driver in this process, unless the options have `endpoints`.
+        """
         usual: dict[str, Any] = {
             "cluster_uid": "cluster-1",
             "scope": "label",
@@ -50,8 +53,7 @@ class FakeNode:
         }
         usual["state"] = self.folder
         config = AgentConfig(self.name, **{**usual, **options})
-        # As in `tonnage node`: the agent is in its driver's process.
-        clients = self.driver.clients()
+        clients = [] if config.endpoints else self.driver.clients()
         agent = NodeAgent(self.client, config, clients=clients, faults=self.driver.faults, clock=LoopClock())
         self.driver.hooks.to = agent
         self.agents.append(agent)
