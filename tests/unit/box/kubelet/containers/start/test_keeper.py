@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,15 @@ def _read(path: Path) -> bytes:
         os.close(fd)
 
 
+def _files(process: int) -> list[str]:
+    """What a process has open."""
+    found = []
+    for fd in os.listdir(f"/proc/{process}/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/{process}/fd/{fd}"))
+    return sorted(found)
+
+
 def test_what_is_written_is_there_after_everybody_has_ended(tmp_path: Path, pipes: tuple[int, int]) -> None:
     child = keeper.start(str(tmp_path), *pipes)
     os.write(pipes[0], b"o" * 65536)
@@ -44,9 +55,11 @@ def test_what_is_written_is_there_after_everybody_has_ended(tmp_path: Path, pipe
         os.close(fd)
     assert (_read(tmp_path / "out"), _read(tmp_path / "err")) == (b"o" * 65536, b"why")
     assert _read(tmp_path / "out") == b"", "once"
+    late = time.monotonic() + 60
+    while _files(child) != [str(tmp_path / name) for name in ("err", keeper.PIPE, "out")]:  # once it has begun
+        assert time.monotonic() < late, _files(child)
+        time.sleep(0.001)
     assert processes.with_argument(str(tmp_path)) == [child]
-    open_files = [os.readlink(f"/proc/{child}/fd/{fd}") for fd in os.listdir(f"/proc/{child}/fd")]
-    assert sorted(open_files) == [str(tmp_path / name) for name in ("err", keeper.PIPE, "out")]
     assert os.readlink(f"/proc/{child}/cwd") == "/", "it keeps no other disk busy"
     keeper.await_end(str(tmp_path))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
