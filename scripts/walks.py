@@ -96,8 +96,7 @@ async def claim(recorder: Recorder) -> None:
         await objects.storage_class("late")
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="walk")))
         watched = Client(LastWrite(kube.transport, "/persistentvolumeclaims/data/status", recorder))
-        node = await stack.enter_async_context(fake_node(watched, folder, "10Gi", agent=False))
-        await node.start_agent(endpoints=tuple(node.driver.endpoints))  # the driver's half is a walk of its own
+        node = await stack.enter_async_context(fake_node(watched, folder, "10Gi"))
         await eventually(lambda: node.publishes("10Gi", "10Gi"))
         await objects.claim("data", "1Gi", storageClassName="late")
         await asyncio.sleep(SETTLE)
