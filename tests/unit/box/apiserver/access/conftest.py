@@ -4,12 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 from tests.unit.box.apiserver.access.served import Kubectl, Served
 
-from tonnage_box.apiserver.server.auth import write_kubeconfig
+from tonnage.base.aio.clock import RealClock
+from tonnage.kubernetes.api.kinds import SERVICE_ACCOUNTS
+from tonnage.kubernetes.client.client import Client
+from tonnage_box.apiserver.server.auth import ensure, write_kubeconfig
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
+from tonnage_box.testing.clock import ManualClock
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    clock = ManualClock()
+    credentials = ensure(tmp_path / "tls", RealClock())
+    server = ApiServer(Store(extractor()), credentials=credentials, clock=clock)
+    await server.start()
+    await server.listen()
+    client = Client(server.transport())
+    await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "robot"}}, "default")
+    context = ssl.create_default_context(cafile=str(credentials.certificate))
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+        yield Served(server, credentials, clock, session, client)
+    await server.stop()
 
 
 @pytest.fixture
