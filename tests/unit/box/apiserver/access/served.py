@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
-from tonnage.kubernetes.api.kinds import NAMESPACES, PODS
+from tonnage.base.aio.clock import RealClock
+from tonnage.kubernetes.api.kinds import NAMESPACES, PODS, SERVICE_ACCOUNTS
 from tonnage.kubernetes.client.client import Client
 from tonnage_box.apiserver.access.access import ApiAccess
-from tonnage_box.apiserver.server.auth import Credentials
-from tonnage_box.apiserver.server.server import ApiServer
+from tonnage_box.apiserver.server.auth import Credentials, ensure
+from tonnage_box.apiserver.server.server import ApiServer, extractor
+from tonnage_box.apiserver.storage.store import Store
 from tonnage_box.testing.clock import ManualClock
 
 Kubectl = Callable[..., Awaitable[str]]
@@ -47,6 +52,21 @@ class Served:
         status, body = await self.send("POST", path, {"spec": spec})
         assert status == want, body
         return str(body["status"]["token"]) if want == 201 else str(body["message"])
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    clock = ManualClock()
+    credentials = ensure(tmp_path / "tls", RealClock())
+    server = ApiServer(Store(extractor()), credentials=credentials, clock=clock)
+    await server.start()
+    await server.listen()
+    client = Client(server.transport())
+    await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "robot"}}, "default")
+    context = ssl.create_default_context(cafile=str(credentials.certificate))
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+        yield Served(server, credentials, clock, session, client)
+    await server.stop()
 
 
 async def make_pod(served: Served, name: str = "p", account: str = "robot", node: str = "") -> str:
