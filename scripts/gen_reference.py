@@ -745,7 +745,6 @@ def main() -> int:
         ARCHITECTURE.write_text(page)
         return 0
     check = options.check
-    gc.disable()  # the syntax trees live to the end, and there are millions of nodes to look at
     stale = {p: text for p, text in pages().items() if not p.exists() or p.read_text() != text}
     for path, text in stale.items():
         print(f"{path.relative_to(ROOT)}: {'not current; run make reference' if check else 'written'}")
@@ -755,4 +754,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    gc.disable()  # the syntax trees live to the end, and there are millions of nodes to look at
     sys.exit(main())

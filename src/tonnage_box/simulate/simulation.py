@@ -8,6 +8,7 @@ from functools import partial
 from itertools import count, islice
 from operator import itemgetter
 
+from tonnage.base import collector
 from tonnage.kubernetes.api import names
 from tonnage.kubernetes.api.core import PersistentVolumeClaim
 from tonnage.kubernetes.api.storage import CSIStorageCapacity
@@ -95,7 +96,7 @@ class Simulation:
         self.scheduling.cycle.share, self.scheduling.cycle.least = options.share, options.least
         self.agents: dict[str, Agent] = {}
         self._sources = self._make_classes()
-        with heap.growing():
+        with collector.paused():
             for index, spec in enumerate(each for each in nodes for _ in range(each.count)):
                 self._add_node(f"node-{index}", spec)
             self.events.run(min(1.0, duration(workload.duration)))  # what nodes publish is there before the first pod

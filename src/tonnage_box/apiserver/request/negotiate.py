@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from tonnage.base import collector
 from tonnage.base.errors import ApiError
 from tonnage.kubernetes.client.transport import JSON, JSON_PATCH, MERGE_PATCH, PROTOBUF, STRATEGIC_PATCH
 from tonnage_box.apiserver.request.errors import bad_request, not_acceptable, too_large
@@ -159,20 +159,12 @@ async def run_in_thread_if_large(size: int, function: Callable[..., T], *argumen
 
 
 def _uncollected(function: Callable[..., T], *arguments: Any) -> T:
-    """Call the function while the garbage collector pauses.
-
-    The collector would look at every object and list again and again while they are made, and no thread runs while it
-    does. What the function leaves behind is freed by its reference counts, or collected later.
-    """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return function(*arguments)
-    except ApiError as error:  # its frames hold the object: freed here, not in the event loop
-        raise error.with_traceback(None) from None
-    finally:
-        if collects:
-            gc.enable()
+    """Call the function while the garbage collector pauses; what it leaves is freed by reference counts, or later."""
+    with collector.paused():
+        try:
+            return function(*arguments)
+        except ApiError as error:  # its frames hold the object: freed here, not in the event loop
+            raise error.with_traceback(None) from None
 
 
 def _json_object(body: bytes) -> dict[str, Any]:

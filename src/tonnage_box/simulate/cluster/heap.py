@@ -11,18 +11,6 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def growing() -> Iterator[None]:
-    """Disable garbage collection while the body creates objects that stay."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@contextmanager
 def settled() -> Iterator[None]:
     """Exclude all present objects from garbage collection."""
     gc.freeze()
