@@ -335,7 +335,7 @@ class AffinityTerms:
 
     @property
     def is_own_friend(self) -> bool:
-        """Return whether the pod matches its own required affinity."""
+        """Whether the pod matches its own required affinity."""
         return all(term.group.has(self) for term in self.affinity)
 
 
