@@ -9,9 +9,9 @@ READY := $(VENV)/.ready
 RUN := $(READY)-run
 TEST := $(READY)-test
 NO_ROOT = $(shell [ "$$(id -u)" = 0 ] || echo --pool fake --runtime none)
-LAYERS := test docs proto plots resolve
+LAYERS := test docs proto plots resolve release
 
-.PHONY: demo test fresh fresh-demo test-all test-rest test-changed programs test-compat test-upgrade test-velero test-cinder test-upstream test-upstream-box test-tests mutants check check-tests check-code check-types setup setup-docs setup-proto setup-plots setup-resolve setup-layers debian debian-test debian-test-all check-constraints bench cluster cluster-down image chart proto reference docs clean
+.PHONY: demo test fresh fresh-demo test-all test-rest test-changed programs test-compat test-upgrade test-velero test-cinder test-upstream test-upstream-box test-tests mutants check check-tests check-code check-types setup setup-docs setup-proto setup-plots setup-resolve setup-release setup-layers debian debian-test debian-test-all check-constraints bench cluster cluster-down image version release release-verify chart proto reference docs clean
 
 demo: debian $(RUN)    ## set everything up and tell the story on real volumes
 	@[ -z "$(NO_ROOT)" ] || echo "demo: no root: volumes are not mounted, pods run no programs; all of it: sudo make demo"
@@ -82,7 +82,7 @@ $(RUN): pyproject.toml box/pyproject.toml constraints/run.txt scripts/venv
 $(LAYERS:%=$(READY)-%): $(READY)-%: $(RUN) constraints/%.txt
 	@sh scripts/venv $* "$(PYTHON)" $(VENV)
 
-setup-docs setup-proto setup-plots setup-resolve: setup-%: $(READY)-%  ## a layer of the virtual environment that `make test` does not install
+setup-docs setup-proto setup-plots setup-resolve setup-release: setup-%: $(READY)-%  ## a layer of the virtual environment that `make test` does not install
 
 setup-layers: debian $(LAYERS:%=$(READY)-%)  ## all of them, so that no test is skipped for want of one
 
@@ -118,6 +118,15 @@ test-cinder: debian-test-all $(TEST)  ## OpenStack Cinder's library, and its LVM
 
 image: $(RUN)          ## the container image as an archive in dist/, without Docker (Debian, apt)
 	@$(BIN)/python -m deploy.image
+
+version: $(RUN)        ## write VERSION into each file that has it
+	@$(BIN)/python -m deploy.release version $(VERSION)
+
+release: $(READY)-release  ## make and sign the files of the tag vVERSION (docs/release.md): VERSION=0.2.0 KEY=~/.ssh/release
+	@$(BIN)/python -m deploy.release make $(VERSION) --key $(KEY)
+
+release-verify: $(READY)-release  ## build the tag vVERSION twice, on unlike systems, and compare the bytes: VERSION=0.2.0
+	@$(BIN)/python -m deploy.release twice $(VERSION)
 
 chart: $(RUN)          ## regenerate the Helm chart's templates from src/tonnage/tools/ops/install/templates, and the snapshots' definitions
 	$(BIN)/python scripts/gen_snapshot_crds.py

@@ -43,6 +43,7 @@ PACKAGES: Mapping[str, str] = {
     "runc": "runc",
     "setpriv": "util-linux",
     "sg_scan": "sg3-utils",
+    "ssh-keygen": "openssh-client",
     "systemd-udevd": "udev",
     "unshare": "util-linux",
 }

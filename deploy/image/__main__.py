@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from deploy.image.archive import ARCHITECTURES
 from deploy.image.build import build
 from deploy.image.debian import Missing
 from deploy.image.python import Broken
@@ -20,9 +21,10 @@ def main() -> int:
     parser.add_argument(
         "--output", type=Path, default=Path("dist/tonnage.tar"), help="the archive (default: %(default)s)"
     )
+    parser.add_argument("--architecture", choices=sorted(ARCHITECTURES), default="", help="default: this machine's")
     options = parser.parse_args()
     try:
-        made = build(options.output, options.name)
+        made = build(options.output, options.name, architecture=options.architecture)
     except (Missing, Broken, ValueError) as failure:
         print(f"image: {failure}", file=sys.stderr)
         return 1

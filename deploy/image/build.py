@@ -24,12 +24,14 @@ raise SystemExit(main())
 
 @dataclass(frozen=True)
 class Image:
-    """What was built. size: of the archive in bytes; digest: of the image's manifest."""
+    """What was built. size: of the archive in bytes; digest: of the image's manifest; materials: the packages and
+    wheels that it was made of."""
 
     file: Path
     name: str
     size: int
     digest: str
+    materials: tuple[Path, ...]
 
 
 def cache() -> Path:
@@ -49,23 +51,25 @@ def time_of_source() -> int:
         return max(int(file.stat().st_mtime) for file in (wheels.SOURCE / "src").rglob("*.py"))
 
 
-def build(file: Path, name: str, *, time: int | None = None) -> Image:
-    """Build the image `name` into `file`. time: of our code's files, time_of_source() unless told.
+def build(file: Path, name: str, *, time: int | None = None, architecture: str = "") -> Image:
+    """Build the image `name` into `file`. time: of our code's files, time_of_source() by default. architecture: as
+    Debian calls it, the machine's by default; qemu-user runs the programs of another one.
 
     Raises debian.Missing, python.Broken, ValueError for one that is too large.
     """
-    downloads, architecture = cache(), debian.architecture()
+    downloads, architecture = cache(), architecture or debian.architecture()
     time = time_of_source() if time is None else time
-    packages = debian.fetch(contents.PACKAGES, downloads)
+    packages = debian.fetch(contents.PACKAGES, downloads, architecture)
     system, newest = debian.unpack(packages)
     system |= contents.base()
     python = version(system)
     site = f"usr/local/lib/python{python}/dist-packages"
-    for wheel in wheels.dependencies(python, architecture, downloads):
+    dependencies = wheels.dependencies(python, architecture, downloads)
+    for wheel in dependencies:
         system |= wheels.unpack(wheel, site)
     own = _own(site, time)
     with tempfile.TemporaryDirectory(prefix="tonnage-image-") as folder:
-        unpacked = Unpacked({**system, **own}, Path(folder))
+        unpacked = Unpacked({**system, **own}, Path(folder), architecture)
         unpacked.check_libraries()
         compiled = unpacked.compiled([f"usr/lib/python{python}", site])
     own |= {path: entry for path, entry in compiled.items() if path.startswith(f"{site}/tonnage/")}
@@ -76,7 +80,7 @@ def build(file: Path, name: str, *, time: int | None = None) -> Image:
     size = file.stat().st_size
     if size > LIMIT:
         raise ValueError(f"{file} has {size >> 20} MiB: an image is to have at most {LIMIT >> 20}")
-    return Image(file, name, size, digest)
+    return Image(file, name, size, digest, (*(package.file for package in packages), *dependencies))
 
 
 def _own(site: str, time: int) -> archive.Tree:

@@ -7,6 +7,7 @@ import re
 from deploy.image.archive import Entry, Tree
 
 PACKAGES = (
+    "base-files",  # os-release: scanners for known faults read which Debian it is
     "python3-minimal",  # /usr/bin/python3
     "libpython3-stdlib",  # of the same version
     "e2fsprogs",  # ext4
@@ -23,6 +24,7 @@ PACKAGES = (
 DROPPED = re.compile(
     r"perl.*|lib.*-perl|libperl.*|usrmerge|debconf|dpkg|tar|init-system-helpers|sysvinit-utils|lsb-base"  # installing
     r"|libdb5\.3|libgdbm.*"  # for Perl
+    r"|mawk"  # for scripts of base-files
     r"|libicu.*"  # for xfs_scrub, which is left out
     r"|libnsl2|libtirpc.*|libk5crypto3|libkrb5.*|libgssapi-krb5-2|libkeyutils1-"  # for NIS, of Python's library
     r"|gcc-\d+-base|readline-common|libaudit-common|util-linux-extra|logsave|media-types"
@@ -31,7 +33,7 @@ DROPPED = re.compile(
 
 _LEFT_OUT = re.compile(
     r"usr/share/(?!keyrings/)|usr/lib/(systemd|udev|init|tmpfiles\.d|modules-load\.d|modprobe\.d)/|lib/udev/|etc/(init\.d|"
-    r"default|cron\.[a-z]+|pam\.d|rc.\.d|perl|xattr\.conf|ndctl/keys|depmod\.d)|var/"
+    r"issue|update-motd\.d|profile|default|cron\.[a-z]+|pam\.d|rc.\.d|perl|xattr\.conf|ndctl/keys|depmod\.d)|var/"
     r"|usr/lib/[^/]+/(gconv|audit|e2fsprogs|perl[^/]*)/|usr/lib/bfd-plugins|usr/include/"
     r"|usr/lib/[^/]+/libc_malloc_debug|usr/lib/valgrind"
     r"|usr/lib/python3\.\d+/(test|idlelib|lib2to3|tkinter|turtledemo|ensurepip|pydoc_data|distutils|config-[^/]*"

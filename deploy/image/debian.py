@@ -15,6 +15,8 @@ from urllib.parse import unquote
 from deploy.image import contents
 from deploy.image.archive import Entry, Tree
 
+_QEMU = {"amd64": "x86_64", "arm64": "aarch64"}
+
 
 class Missing(Exception):
     """Something that the machine does not have or cannot reach; the message says what and how to get it."""
@@ -33,37 +35,48 @@ def architecture() -> str:
     return call("dpkg", "--print-architecture").strip()
 
 
-def fetch(names: Sequence[str], cache: Path) -> list[Package]:
+def emulator(wanted: str) -> list[str]:
+    """What runs programs of that architecture here: nothing for the machine's own. Raises Missing."""
+    if wanted == architecture():
+        return []
+    program = f"qemu-{_QEMU[wanted]}-static"
+    if (found := shutil.which(program)) is None:
+        raise Missing(f"{program} is not there, which runs the programs of {wanted}: apt-get install qemu-user-static")
+    return [found]
+
+
+def fetch(names: Sequence[str], cache: Path, architecture: str) -> list[Package]:
     """The packages and all that they need (but contents.DROPPED), sorted by name; what is not cached is downloaded.
 
     apt checks them against the signatures of its archives. Raises Missing.
     """
     try:
-        return _Apt(cache).fetch(names)
+        return _Apt(cache, architecture).fetch(names)
     except Missing:
-        # The machine's lists are older than its archives, or were never made: lists of our own.
-        return _Apt(cache, lists=cache / "apt" / "lists").fetch(names)
+        # The machine's lists are older than its archives, were never made, or are of its own architecture.
+        return _Apt(cache, architecture, has_own_lists=True).fetch(names)
 
 
 class _Apt:
-    """apt as if nothing was installed; it writes below `cache` only. lists: of our own instead of the machine's."""
+    """apt as if nothing was installed; it writes below `cache` only. has_own_lists: instead of the machine's."""
 
-    def __init__(self, cache: Path, *, lists: Path | None = None) -> None:
-        self._debs = cache / "debian"
-        for name in ("debian", "apt/archives/partial", "apt/lists/partial"):
-            (cache / name).mkdir(parents=True, exist_ok=True)
-        (cache / "apt" / "status").touch()
+    def __init__(self, cache: Path, architecture: str, *, has_own_lists: bool = False) -> None:
+        self._debs, own = cache / "debian", cache / f"apt-{architecture}"
+        for folder in (self._debs, own / "archives" / "partial", own / "lists" / "partial"):
+            folder.mkdir(parents=True, exist_ok=True)
+        (own / "status").touch()
         settings = {
-            "Dir::State::status": cache / "apt" / "status",
-            "Dir::State::extended_states": cache / "apt" / "extended_states",
-            "Dir::Cache": cache / "apt",
-            "Dir::Cache::archives": cache / "apt" / "archives",
+            "APT::Architecture": architecture,
+            "Dir::State::status": own / "status",
+            "Dir::State::extended_states": own / "extended_states",
+            "Dir::Cache": own,
+            "Dir::Cache::archives": own / "archives",
             "APT::Install-Recommends": "false",
             "APT::Sandbox::User": "root",
             "Debug::NoLocking": "true",
-        } | ({"Dir::State::lists": lists} if lists else {})
+        } | ({"Dir::State::lists": own / "lists"} if has_own_lists else {})
         self._options = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
-        if lists:
+        if has_own_lists:
             self._call("update")
 
     def _call(self, *words: str, cwd: Path | None = None) -> str:

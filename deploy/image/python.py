@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from deploy.image import debian
 from deploy.image.archive import Entry, Tree
 
 _LOADER = re.compile(r"usr/lib/([^/]+)/ld-linux[^/]*\.so\.\d")
@@ -25,9 +26,9 @@ def version(tree: Mapping[str, Entry]) -> str:
 
 
 class Unpacked:
-    """A tree as files below a folder, and its programs."""
+    """A tree as files below a folder, and its programs. architecture: Debian's word. Raises Missing."""
 
-    def __init__(self, tree: Mapping[str, Entry], folder: Path) -> None:
+    def __init__(self, tree: Mapping[str, Entry], folder: Path, architecture: str) -> None:
         self._tree, self._folder = tree, folder
         for path, entry in tree.items():
             place = folder / path
@@ -42,8 +43,9 @@ class Unpacked:
                 place.write_bytes(entry.data)
                 place.chmod(entry.mode | 0o600)
         loader = next(path for path in tree if _LOADER.fullmatch(path))
-        self._libraries = f"{folder}/{Path(loader).parent}"
-        self._start = [str(folder / loader), "--library-path", self._libraries]
+        self._libraries = ["--library-path", f"{folder}/{Path(loader).parent}"]
+        self._loader = [*debian.emulator(architecture), str(folder / loader)]
+        self._start = [*self._loader, *self._libraries]
 
     def compiled(self, below: Sequence[str]) -> Tree:
         """Byte code of the modules below those folders, which never looks at the times of their files.
@@ -69,7 +71,7 @@ class Unpacked:
             if entry.data is None or not entry.data.startswith(b"\x7fELF") or _LOADER.fullmatch(path):
                 continue
             ended = subprocess.run(
-                [*self._start[:1], "--inhibit-cache", *self._start[1:], "--list", str(self._folder / path)],
+                [*self._loader, "--inhibit-cache", *self._libraries, "--list", str(self._folder / path)],
                 capture_output=True, text=True, check=False, env={},
             )  # fmt: skip
             said = ended.stdout + ended.stderr

@@ -49,7 +49,7 @@ def build(folder: Path, suite: Path) -> list[Path]:
         "bin/nsenter": Entry(0o755, _NSENTER.encode()),
     }
     populator = busybox | {"hello-populator": Entry(0o755, (suite / "hello-populator").read_bytes())}
-    tools, newest = debian.unpack(debian.fetch(_TOOLS, cache()))
+    tools, newest = debian.unpack(debian.fetch(_TOOLS, cache(), debian.architecture()))
     tools = _base() | {"bin": Entry(0o777, link="usr/bin"), "lib": Entry(0o777, link="usr/lib")} | tools
     tools |= {"lib64": Entry(0o777, link="usr/lib64"), "sbin": Entry(0o777, link="usr/sbin")}
     tools |= {"usr/bin/sh": Entry(0o777, link="bash")}

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from deploy.image.build import LIMIT, Image, build
 from deploy.image.debian import Missing
+from deploy.release import sbom
+from tests.integration.release.spdx import spdx_faults
+from tests.layers import needs_layer
 
 from tonnage import __version__
 
@@ -133,3 +136,48 @@ def test_of_ours_it_has_the_distribution_tonnage_alone(image: Image) -> None:
         if "dist-packages/tonnage" in path
     }
     assert ours == {"tonnage", f"tonnage-{__version__}.dist-info"}
+
+
+def test_of_tools_that_build_or_install_it_has_none(root: Path) -> None:
+    """Nor an interpreter but Python and the shell of xfs_admin."""
+    programs = {path.name for folder in ("usr/bin", "usr/sbin") for path in (root / folder).iterdir()}
+    tools = {"cc", "gcc", "ld", "as", "make", "pip", "pip3", "dpkg", "apt", "apt-get", "perl", "bash", "curl", "wget"}
+    assert {"mkfs.ext4", "dash", "python3"} <= programs
+    assert programs & tools == set()
+    assert not [*root.glob("usr/**/pip"), *root.glob("usr/**/setuptools"), *root.glob("usr/**/tonnage_box*")]
+
+
+def test_scanners_find_which_debian_it_is(root: Path) -> None:
+    text = (root / "usr/lib/os-release").read_text()
+    assert "ID=debian" in text
+    assert (root / "etc/os-release").is_symlink()
+
+
+def test_what_is_inside_is_read_from_the_image(image: Image) -> None:
+    """All packages of Debian and Python distributions, and no other."""
+    found = {one.name: one for one in sbom.components(image.file)}
+    packages = {file.name.partition("_")[0] for file in image.materials if file.suffix == ".deb"}
+    wheels = {
+        file.name.partition("-")[0].lower().replace("_", "-") for file in image.materials if file.suffix == ".whl"
+    }
+    assert {"e2fsprogs", "lvm2", "libc6"} <= packages
+    assert {"aiohttp", "cryptography"} <= wheels
+    assert set(found) == {*packages, *wheels, "tonnage"}
+    library = found["libext2fs2"].purl
+    assert library.startswith("pkg:deb/debian/libext2fs2@")
+    assert "arch=" in library
+    assert "distro=debian-" in library
+    assert library.endswith("&upstream=e2fsprogs")
+
+
+@needs_layer("release", "spdx_tools")
+def test_its_list_is_valid_spdx_and_complete(image: Image) -> None:
+    spdx = sbom.write(image.file, "1", 1_800_000_000)
+    assert spdx_faults(spdx) == []
+    assert sbom.names(image.file) - sbom.listed(spdx) == set()
+    document = json.loads(spdx.read_text())
+    kinds = {one["relationshipType"] for one in document["relationships"]}
+    assert (kinds, document["creationInfo"]["created"]) == ({"DESCRIBES", "CONTAINS"}, "2027-01-15T08:00:00Z")
+    document["packages"] = [one for one in document["packages"] if one["name"] != "lvm2"]
+    spdx.write_text(json.dumps(document))
+    assert sbom.names(image.file) - sbom.listed(spdx) == {"lvm2"}
