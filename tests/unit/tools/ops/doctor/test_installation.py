@@ -24,6 +24,16 @@ def _driver(**fields: Any) -> Break:
     return change
 
 
+def _pool(kind: str) -> Break:
+    def change(ward: Ward) -> None:
+        ward.view.files = {
+            **ward.view.files,
+            "tonnage-node-hdd": {"pools": [{"name": "data", "kind": kind, "path": "/data"}]},
+        }
+
+    return change
+
+
 _CRASH = {"containerStatuses": [{"name": "node", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
 
 BROKEN: tuple[Broken, ...] = (
@@ -31,7 +41,8 @@ BROKEN: tuple[Broken, ...] = (
     ("api", setting("served", frozenset()), FAIL, "does not serve", "1.24"),
     ("csidriver", setting("driver", None), FAIL, "CSIDriver not found", "kubectl apply"),
     ("csidriver", _driver(storageCapacity=False), FAIL, "storageCapacity is false, must be true", "delete"),
-    ("csidriver", _driver(seLinuxMount=False), WARN, "seLinuxMount is false", "delete"),
+    ("csidriver", _pool("quota"), WARN, "pool data (quota) share a file system", "drain"),
+    ("csidriver", _pool("static"), WARN, "seLinuxMount is true, must be false", "drain"),
     ("csidriver", _driver(volumeLifecycleModes=["Ephemeral"]), FAIL, "lacks Persistent", "delete"),
     ("agents", lambda w: w.agent("n1", **_CRASH), FAIL, "agent of n1 is not ready: CrashLoopBackOff", "logs"),
     ("agents", lambda w: w.agent("n1", phase="Pending"), FAIL, "agent of n1 is not ready: Pending", "describe"),
@@ -48,6 +59,14 @@ BROKEN: tuple[Broken, ...] = (
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken[3])
 def test_one_thing_is_broken(ward: Ward, broken: Broken) -> None:
     assert_found(ward, broken)
+
+
+@pytest.mark.parametrize("kind", ["image", "quota"])
+def test_labels_by_the_container_runtime_are_right_for_any_pool(ward: Ward, kind: str) -> None:
+    _driver(seLinuxMount=False)(ward)
+    _pool(kind)(ward)
+
+    assert {found.level for found in installation.check(ward.view)} == {Level.OK}
 
 
 def test_an_agent_without_a_pod(ward: Ward) -> None:
