@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,22 @@ def test_damage(qemu_suite: Callable[..., Any], pytestconfig: pytest.Config) -> 
         disks=["1G"],
         seconds=SECONDS,
         environment=[f"DAMAGE={count}", f"DAMAGE_KINDS={kinds}"],
+    )
+    ended.check()
+
+
+def test_selinux(qemu_suite: Callable[..., Any]) -> None:
+    """Every kind of pool: only a kernel that enforces shows which labels a pod's files have, and who may use them."""
+    if shutil.which("secilc") is None:
+        pytest.skip("needs SELinux's compiler of policies (Debian: apt-get install secilc)")
+    ended = qemu_suite(
+        "volumes on a node with SELinux",
+        "tests/vm/guest_selinux.py",
+        PATIENCE,
+        before=LABELS,
+        disks=["1G"],
+        boot=["selinux=1", "security=selinux"],
+        seconds=SECONDS,
     )
     ended.check()
 
