@@ -41,6 +41,7 @@ PACKAGES: Mapping[str, str] = {
     "nsenter": "util-linux",
     "openssl": "openssl",
     "runc": "runc",
+    "secilc": "secilc",
     "setpriv": "util-linux",
     "sg_scan": "sg3-utils",
     "ssh-keygen": "openssh-client",

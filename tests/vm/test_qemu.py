@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.programs import found
+from tests.programs import found, need
 
 pytestmark = [pytest.mark.qemu, pytest.mark.real, pytest.mark.timeout(3000)]
 
@@ -102,8 +101,7 @@ def test_damage(qemu_suite: Callable[..., Any], pytestconfig: pytest.Config) -> 
 
 def test_selinux(qemu_suite: Callable[..., Any]) -> None:
     """Every kind of pool: only a kernel that enforces shows which labels a pod's files have, and who may use them."""
-    if shutil.which("secilc") is None:
-        pytest.skip("needs SELinux's compiler of policies (Debian: apt-get install secilc)")
+    need("secilc")
     ended = qemu_suite(
         "volumes on a node with SELinux",
         "tests/vm/guest_selinux.py",
