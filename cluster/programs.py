@@ -32,6 +32,7 @@ PACKAGES: Mapping[str, str] = {
     "ip": "iproute2",
     "iscsid": "open-iscsi",
     "lsscsi": "lsscsi",
+    "lua5.1": "lua5.1",
     "lvm": "lvm2",
     "memcached": "memcached",
     "mkfs.btrfs": "btrfs-progs",
