@@ -28,7 +28,7 @@ _CHOSEN = ("volumeLifecycleModes", "seLinuxMount")
 """Fields that differ between installations. False is right for seLinuxMount of any: the runtime labels files then."""
 _GRAVE = ("attachRequired", "podInfoOnMount", "storageCapacity")
 VERSION_LABEL = "app.kubernetes.io/version"
-OLDEST, NEWEST = (1, 30), (1, 37)
+OLDEST, NEWEST = (1, 30), (1, 36)
 """The releases of Kubernetes that are tested: docs/compatibility.md."""
 _TESTED = " to ".join(f"{major}.{minor}" for major, minor in (OLDEST, NEWEST))
 _RELEASE = re.compile(r"v(\d+)\.(\d+)")
