@@ -271,5 +271,7 @@ def test_pages_link_all_files_and_show_what_is_in_them() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "index"], ids=lambda page: page.stem)
 def test_a_recipe_says_what_to_check_and_what_goes_wrong(page: Path) -> None:
-    headings = re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE)
-    assert {"What to check", "What goes wrong"} <= set(headings)
+    text = page.read_text()
+    assert {"What to check", "What goes wrong"} <= set(re.findall(r"^## (.+)$", text, re.MULTILINE))
+    by_schema = any(f"/{name}.yaml)" in text for name in SCHEMAS)
+    assert by_schema == ("[checked by schema only](index.md#what-was-checked-and-what-was-not)" in text)
