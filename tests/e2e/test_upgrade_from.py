@@ -123,8 +123,7 @@ def by_chart(machines: Machines, version: Version) -> None:
 def by_manifests(machines: Machines, version: Version) -> None:
     """Apply the version's own manifests."""
     flags = ("--pool", _POOL_TEXT, "--snapshot-class", "--snapshot-controller", "--kubernetes", programs.version())
-    command = (version.python, "-m", "tonnage", "manifests", "--image", version.image, *flags)
-    text = _run(*command, folder=version.tree)
+    text = _run(version.python.with_name("tonnage"), "manifests", "--image", version.image, *flags)
     machines.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=text)
 
 
@@ -133,11 +132,9 @@ def _rollback(machines: Machines) -> None:
     _run(found("helm"), "rollback", "tonnage", *flags, home=machines.plane.folder / "helm")
 
 
-def _run(*command: str | Path, folder: Path = ROOT, home: Path = Path("/nonexistent")) -> str:
+def _run(*command: str | Path, home: Path = Path("/nonexistent")) -> str:
     environment = {**os.environ, "HOME": str(home)}
-    ended = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, check=False, timeout=300, env=environment
-    )
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, env=environment)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout
 
