@@ -87,7 +87,7 @@ def upgraded(versions: tuple[Version, Version], tmp_path_factory: pytest.TempPat
     """Two nodes with the images of both versions, and the kinds of snapshots. Nothing is installed."""
     folder = tmp_path_factory.mktemp("upgrade")
     old, new = folder / "old.tar", build(folder / "new.tar", IMAGE).file
-    command = [versions[0].python, "-m", "deploy.image", "--name", OLD_IMAGE, "--output", old]
+    command = [str(versions[0].python), "-m", "deploy.image", "--name", OLD_IMAGE, "--output", str(old)]
     subprocess.run(command, cwd=versions[0].tree, check=True)
     try:
         made = up(folder / "cluster", 2, images=[old, new])
