@@ -131,7 +131,7 @@ def test_a_schema_finds_faults(value: dict[str, Any], fault: str) -> None:
 def test_a_custom_resource_has_only_fields_of_its_projects_schema(name: str, document: dict[str, Any]) -> None:
     schema = SCHEMAS[name]
     assert schema["source"]
-    assert schema["commit"]
+    assert schema["version"]
     if "file" in schema:
         assert list(faults(document, schema["file"], name)) == []
         return
