@@ -11,7 +11,7 @@ TEST := $(READY)-test
 NO_ROOT = $(shell [ "$$(id -u)" = 0 ] || echo --pool fake --runtime none)
 LAYERS := test docs proto plots resolve release
 
-.PHONY: demo test fresh fresh-demo test-all test-rest test-changed programs test-compat test-velero test-cinder test-upstream test-upstream-box test-tests mutants check check-tests check-code check-types setup setup-docs setup-proto setup-plots setup-resolve setup-release setup-layers debian debian-test debian-test-all check-constraints bench cluster cluster-down image version release release-verify chart proto reference docs clean
+.PHONY: demo test fresh fresh-demo test-all test-rest test-changed programs test-compat test-upgrade test-velero test-cinder test-upstream test-upstream-box test-tests mutants check check-tests check-code check-types setup setup-docs setup-proto setup-plots setup-resolve setup-release setup-layers debian debian-test debian-test-all check-constraints bench cluster cluster-down image version release release-verify chart proto reference docs clean
 
 demo: debian $(RUN)    ## set everything up and tell the story on real volumes
 	@[ -z "$(NO_ROOT)" ] || echo "demo: no root: volumes are not mounted, pods run no programs; all of it: sudo make demo"
@@ -95,9 +95,11 @@ cluster: debian-test-all image  ## a real Kubernetes on this machine (Go needed)
 cluster-down:          ## end it; nothing is left
 	@$(BIN)/python -m cluster down
 
-test-compat: debian-test-all $(TEST)  ## the end-to-end tests on an older Kubernetes (docs/compatibility.md); a first build takes long
-	TONNAGE_KUBERNETES=$(KUBERNETES) $(BIN)/python -m scripts.build_programs
-	TONNAGE_KUBERNETES=$(KUBERNETES) $(BIN)/pytest -q -m "e2e and not velero" tests/e2e
+test-compat: debian-test-all $(TEST)  ## the end-to-end tests on another Kubernetes, as KUBERNETES=1.35 (docs/compatibility.md); a first build takes long
+	$(BIN)/python -m scripts.compat $(KUBERNETES)
+
+test-upgrade: debian-test-all $(TEST)  ## from another commit to this one and back, under pods that write, on real kubelets: FROM=6914cf6a (docs/testing.md)
+	@sh scripts/upgrade-from "$(FROM)"
 
 test-velero: debian-test-all $(TEST)  ## Velero's backup, restore and deletion of a namespace on real kubelets (docs/conformance.md); a long first build
 	$(BIN)/python -m scripts.build_programs velero

@@ -123,7 +123,7 @@ def _build(program: Program, what: str, held: IO[str], say: Say) -> None:
     unfinished = program.path.with_name(f".{program.name}.{os.getpid()}")
     verb = ("test", "-c") if program.is_test else ("build",)
     command = [go, *verb, "-mod=readonly", *program.flags, "-o", str(unfinished), program.package]
-    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false"}
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false", "GOTOOLCHAIN": "auto"}
     try:
         with tempfile.TemporaryFile() as output:
             code = _run(command, program.source, environment, output, lambda took: say(f"building {what}, {took}"))

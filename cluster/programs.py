@@ -18,7 +18,7 @@ from cluster.gobuild import Program, Say, build, cache, check, tell
 
 MODULES = Path(__file__).parent / "modules"
 CHOICE = "TONNAGE_KUBERNETES"
-"""Variable of the environment that chooses another release than the current one, as 1.30: those of modules/."""
+"""Variable of the environment that chooses another release than the current one, as 1.30; scripts/pin_kubernetes.py adds one."""
 OLDEST_KUBECTL = (1, 30)
 PACKAGES: Mapping[str, str] = {
     "btrfs": "btrfs-progs",

@@ -1,8 +1,8 @@
 """Builds the programs in Go that tests run and downloads the kernel of the QEMU guests: `make programs`.
 
-    python -m scripts.build_programs [velero]
+    python -m scripts.build_programs [velero | kubernetes]
 
-With that word, only what `make test-velero` runs.
+With a word, only what `make test-velero` runs, or Kubernetes of the release that TONNAGE_KUBERNETES names.
 
 Tests only find them. Ends with 1 where something cannot be had; the tests that need it are then listed as not run.
 """
@@ -25,7 +25,7 @@ def main() -> int:
     """Get everything that can be had; 0 when that is all."""
     begun = time.monotonic()
     missing = []
-    names, guests = (VELERO, ()) if sys.argv[1:] == ["velero"] else (NAMES, GUESTS)
+    names, guests = {"velero": (VELERO, ()), "kubernetes": ((), ())}.get(" ".join(sys.argv[1:]), (NAMES, GUESTS))
     for step in (lambda: programs.ensure(say=_say), lambda: build([program(name) for name in names], say=_say)):
         try:
             step()

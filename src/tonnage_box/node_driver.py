@@ -83,12 +83,12 @@ class NodeDriver:
 
     @property
     def endpoints(self) -> list[Path]:
-        """Return the paths of the CSI sockets."""
+        """The paths of the CSI sockets."""
         return [e.socket for e in self._endpoints]
 
     @property
     def layers(self) -> PoolLayers:
-        """Return what makes writable layers of inline drivers in the pools."""
+        """What makes writable layers of inline drivers in the pools."""
         return PoolLayers(self._endpoints[0].driver)
 
     def clients(self) -> list[CsiClient]:

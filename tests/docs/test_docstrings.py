@@ -1,4 +1,4 @@
-"""Docstrings name the errors that a caller may see as `Raises: Name`, and each name is a class."""
+"""Docstrings name the errors that a caller may see as `Raises: Name`, and each name is a class; properties are nouns."""
 
 from __future__ import annotations
 
@@ -45,3 +45,16 @@ def test_errors_are_named_in_one_form_and_exist() -> None:
         if (wrong := faults(text, classes))
     }
     assert found == {}
+
+
+def test_a_property_is_described_by_a_noun_phrase() -> None:
+    """A function that does something begins with an imperative, as "Return the volume"; a property is a value."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and any(ast.unparse(decorator) in ("property", "cached_property") for decorator in node.decorator_list)
+        and (ast.get_docstring(node) or "").startswith(("Return ", "Returns ", "Get "))
+    ]
+    assert found == []

@@ -29,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """How long the storms of test_two_volume_storm.py are repeated."""
     group = parser.getgroup("tonnage")
     group.addoption("--storms", type=int, default=1, help="storms in a row, of each kind (default %(default)s)")
+    group.addoption("--before", metavar="FOLDER", help="an earlier commit's checkout, from which to upgrade")
     group.addoption("--storm-seed", type=int, default=1, help="seed of the delays of writes (default %(default)s)")
 
 

@@ -110,7 +110,7 @@ class Sweep:
 
     @property
     def orphans(self) -> list[Orphan]:
-        """Return the orphans that the last sweeps found."""
+        """The orphans that the last sweeps found."""
         return [orphan for found in self._found.values() for orphan in found.orphans]
 
     def want(self) -> None:

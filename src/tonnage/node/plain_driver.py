@@ -63,7 +63,7 @@ class StandaloneDriver:
 
     @property
     def pools(self) -> Sequence[Pool]:
-        """Return the pools in their order."""
+        """The pools in their order."""
         return list(self._pools.values())
 
     def client(self) -> CsiClient:

@@ -17,7 +17,7 @@ from scripts.run_tests import ALONE, REST
 ROOT = Path(__file__).parents[3]
 FILES = sorted({subject.file for subject in reach.SUBJECTS})
 MARKS = re.compile(r"\b(pytest\.mark|markers?)\.(programs|campaign|uml|qemu|e2e|alone)\b")
-NOT_IN_CI = {"tests/e2e/test_velero.py"}
+NOT_IN_CI = {"tests/e2e/test_upgrade_from.py", "tests/e2e/test_velero.py"}
 
 
 def subject(tests: str) -> reach.Subject:

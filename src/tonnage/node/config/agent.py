@@ -105,5 +105,5 @@ class AgentConfig:
 
     @property
     def node_scope(self) -> NodeScope:
-        """Return which claims and PVs are this node's."""
+        """Which claims and PVs are this node's."""
         return NodeScope(self.node_name, self.cluster_uid, frozenset(self.former_clusters))

@@ -101,7 +101,7 @@ class Provisioner:
 
     @property
     def busy(self) -> bool:
-        """Return whether a CreateVolume is under way, or its outcome is not known."""
+        """Whether a CreateVolume is under way, or its outcome is not known."""
         return any(state.is_creating for state in self._table.claims.values())
 
     @property

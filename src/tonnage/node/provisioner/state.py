@@ -630,7 +630,7 @@ class GroupPace:
 
     @property
     def wait(self) -> float:
-        """Return how long to wait for another claim: twice the longest recent gap."""
+        """How long to wait for another claim: twice the longest recent gap."""
         return min(LONGEST_WAIT, max(SHORTEST_WAIT, 2 * max(self._gaps)))
 
 

@@ -124,7 +124,7 @@ class Ledger:
 
     @property
     def unmade(self) -> Sequence[ClaimReservation]:
-        """Return claims without a volume. May be called in another thread."""
+        """Claims without a volume. May be called in another thread."""
         return [
             reservation for reservation in list(self._reservations.values()) if reservation.stage is not Stage.CREATED
         ]

@@ -91,7 +91,7 @@ class PublishedCapacity:
 
     @property
     def pool_key(self) -> object:
-        """Return a key that is equal for offers of one node with the same bytes."""
+        """A key that is equal for offers of one node with the same bytes."""
         return self.pool or self
 
 

@@ -31,6 +31,7 @@ from tonnage.kubernetes.api.selectors import (
 )
 
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
+UNSUPPORTED = "not supported by this scheduler"
 _SCORED_CPU, _SCORED_MEMORY = 100, 200 * 1024**2  # of a container without requests, in scores
 Amounts = dict[str, int]
 Port = tuple[str, str, int]
@@ -200,7 +201,7 @@ def _unsupported(pod: Pod, terms: AffinityTerms) -> str:
     found = [terms.unsupported] if terms.unsupported else []
     if pod.spec.resource_claims:
         found.append("spec.resourceClaims")
-    return " and ".join(found) + (" not supported by this scheduler" if found else "")
+    return " and ".join(found) + (f" {UNSUPPORTED}" if found else "")
 
 
 Place = tuple[str, str]
@@ -334,7 +335,7 @@ class AffinityTerms:
 
     @property
     def is_own_friend(self) -> bool:
-        """Return whether the pod matches its own required affinity."""
+        """Whether the pod matches its own required affinity."""
         return all(term.group.has(self) for term in self.affinity)
 
 

@@ -75,7 +75,9 @@ class GroupControllerService:
             recorded = {OWNER_DRIVER: self._driver.name, **owner, **more}
             if not wanted:  # the first has it when all were taken in time
                 del recorded[SOURCES]
-            wanted.append(MemberRequest(pool, SnapshotRequest(member_name(group, vid), volume, recorded)))
+            name = member_name(group, vid)
+            await pool.snapshots.make_way(name)
+            wanted.append(MemberRequest(pool, SnapshotRequest(name, volume, recorded)))
         taken = await take(wanted, completed={SOURCES: owner[SOURCES]})
         made = [GroupMember(pool, made) for (pool, _), made in zip(places, taken, strict=True)]
         return sorted(made, key=lambda member: member.id)

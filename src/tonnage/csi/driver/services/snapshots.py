@@ -46,6 +46,7 @@ class SnapshotCalls:
         for other in self._driver.pools.values():
             if other is not pool and (found := await find(other, name)):
                 raise AlreadyExistsError(f"snapshot {name} exists in pool {other.name} and is of volume {found.volume}")
+        await pool.snapshots.make_way(name)  # who asks for a snapshot has none of that name yet
         if (found := await find(pool, name)) is None:
             self._driver.reclaimed.check(pool.name, volume)
             source = await pool.get(volume)

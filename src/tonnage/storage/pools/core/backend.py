@@ -473,6 +473,9 @@ class Backend(ABC):
         """A snapshot's record, None for none. Raises: HostError for a damaged one."""
         return None
 
+    def make_way(self, name: str) -> None:  # noqa: B027 - most kinds have no content that could lack a record
+        """Set content aside that has the name of a new snapshot, and no record. Raises: HostError."""
+
     def all_snapshots(self) -> Sequence[VolumeRecord]:
         """All snapshots' records, sorted by name."""
         return []

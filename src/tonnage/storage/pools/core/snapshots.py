@@ -40,6 +40,19 @@ class PoolSnapshots:
             wanted = SnapshotRequest(name, volume, owner or {})
             return (await self._trash.evicting(self._trash.part_of(volume), self._create, wanted)).snapshot()
 
+    @uses_disk
+    async def make_way(self, name: str) -> None:
+        """Free the name of a snapshot that no one has, from content without a record.
+
+        A former version that was stopped while it made the snapshot left such content. As it may be a snapshot whose
+        record was lost, it stays under another name, and is reported. For callers who know that the snapshot was never
+        handed over.
+        """
+        self._check_offered()
+        async with self.work.locks.hold(f"{name}@"):
+            self._backend.check_open()
+            await self.work.run(self._backend.make_way, name)
+
     def _check_offered(self) -> None:
         if not self._backend.features.snapshots:
             raise unsupported(self._backend, "snapshots")

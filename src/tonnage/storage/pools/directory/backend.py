@@ -684,6 +684,10 @@ class DirectoryBackend(Backend):
     def find_snapshot(self, name: str) -> VolumeRecord | None:
         return self.folder.snapshots.find(name)
 
+    def make_way(self, name: str) -> None:
+        self.folder.directory.check_place()
+        self.folder.snapshots.make_way(name)
+
     def all_snapshots(self) -> list[VolumeRecord]:
         return self.folder.snapshots.all()
 

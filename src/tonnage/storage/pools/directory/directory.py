@@ -446,6 +446,11 @@ class Directory:
                 return self.path / entry
         return aside
 
+    def rename_content(self, entry: str, name: str) -> None:
+        """Rename a file or directory; not durable. Raises: HostError."""
+        with host_errors(f"cannot rename {entry} in {self.path}"):
+            self._rename_content(entry, name)
+
     def _rename_content(self, entry: str, name: str) -> None:
         try:
             os.rename(entry, name, src_dir_fd=self.at, dst_dir_fd=self.at)

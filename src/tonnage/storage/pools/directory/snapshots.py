@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from uuid import uuid4
 
 from tonnage.base.errors import HostError, NotFoundError
 from tonnage.storage.pools.base.record import VolumeRecord
-from tonnage.storage.pools.directory.directory import Directory
+from tonnage.storage.pools.directory.directory import LOST, Directory
 
 FOLDER = ".snapshots"
 
@@ -75,6 +76,15 @@ class Snapshots:
     def find(self, name: str) -> VolumeRecord | None:
         """A record, None for none. Raises: HostError for a damaged one."""
         return self.record(name) if name in self.records or name in self.damaged else None
+
+    def make_way(self, name: str) -> None:
+        """Rename content of that name that has no record: it stays damage, and is reported. Raises: HostError."""
+        if not self.damaged.get(name, "").startswith(LOST):
+            return
+        aside = f"{name}.lost-{uuid4().hex}"
+        self.directory.rename_content(f"{name}{self._suffix}", f"{aside}{self._suffix}")
+        self.damaged[aside] = f"{LOST} {self.content(aside)}"
+        del self.damaged[name]
 
     def add(self, record: VolumeRecord, *, durable: bool) -> None:
         """Write a record, which creates the snapshot. Raises: ExhaustedError, HostError."""

@@ -18,6 +18,7 @@ from tonnage.kubernetes.api.quantity import from_bytes, to_bytes
 from tonnage.provisioning.capacity.node_template import published_faults
 from tonnage.provisioning.claims.bind import reschedules_of
 from tonnage.provisioning.claims.growth import Growth, growth_of, problem_of
+from tonnage.scheduler.framework.pod_info import UNSUPPORTED
 from tonnage.scheduler.plugins.volume_binding import NO_CLASS
 from tonnage.tools.ops.cluster_snapshot import View
 from tonnage.tools.ops.doctor.finding import Finding, fail, few, ok, warn
@@ -152,6 +153,8 @@ def _unscheduled(view: View, claim: PersistentVolumeClaim, pod: Pod) -> Finding:
     if any(words in text for words in ("free storage", "CSIStorageCapacity", NO_CLASS)):
         return _without_capacity(view, claim, f"pod {pod.metadata.name} fits on no node")
     todo = f"kubectl -n {pod.metadata.namespace} describe pod {pod.metadata.name}: the cause is not its volumes"
+    if pod.spec.resource_claims and UNSUPPORTED in text:
+        todo = "create the pod with the cluster's own scheduler, which places pods with resource claims"
     return warn(_CHECK, claim.key, f"pod {pod.metadata.name} is not scheduled: {' '.join(text.split())[:300]}", todo)
 
 

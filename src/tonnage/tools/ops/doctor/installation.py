@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -24,6 +25,10 @@ APPLY = "apply the installation again: tonnage manifests ... | kubectl apply -f 
 _NEEDED = ("v1/persistentvolumeclaims", "storage.k8s.io/v1/csistoragecapacities", "storage.k8s.io/v1/csinodes")
 _GRAVE = ("attachRequired", "podInfoOnMount", "storageCapacity")
 VERSION_LABEL = "app.kubernetes.io/version"
+OLDEST, NEWEST = (1, 30), (1, 37)
+"""The releases of Kubernetes that are tested: docs/compatibility.md."""
+_TESTED = " to ".join(f"{major}.{minor}" for major, minor in (OLDEST, NEWEST))
+_RELEASE = re.compile(r"v(\d+)\.(\d+)")
 STALE = 90.0
 """Seconds without renewal after which a Lease has no leader: long, because this machine's clock may differ."""
 
@@ -56,8 +61,18 @@ def _api(view: View) -> Iterator[Finding]:
     if lacking:
         text = f"Kubernetes {view.version} does not serve {few(lacking)}"
         yield fail("api", "versions", text, "use Kubernetes 1.24 or later")
+    elif how := _outside_tested(view.version):
+        text = f"Kubernetes {view.version} is {how} than the tested releases, {_TESTED}"
+        yield warn("api", "versions", text, "use a tested release, or try on a test cluster first")
     else:
         yield ok("api", "versions", f"Kubernetes {view.version} serves what is needed")
+
+
+def _outside_tested(version: str) -> str:
+    """Return "older" or "newer" for a release outside those that are tested, else ""."""
+    found = _RELEASE.match(version)
+    release = (int(found[1]), int(found[2])) if found else NEWEST
+    return "older" if release < OLDEST else "newer" if release > NEWEST else ""
 
 
 def _csi_driver(view: View) -> Iterator[Finding]:

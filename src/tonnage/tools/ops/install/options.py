@@ -123,7 +123,7 @@ class Installation:
 
     @property
     def file(self) -> Values:
-        """Return the options of the nodes' file, also those that it always has."""
+        """The options of the nodes' file, also those that it always has."""
         return {**ALWAYS_WRITTEN, **self.node}
 
 

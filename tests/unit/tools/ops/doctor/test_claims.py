@@ -14,6 +14,7 @@ from tonnage.kubernetes.api.core import Event, Lease, Node, PersistentVolumeClai
 from tonnage.kubernetes.api.pods import Pod
 from tonnage.kubernetes.api.storage import CSINode, StorageClass
 from tonnage.kubernetes.api.workloads import DaemonSet
+from tonnage.scheduler.framework.pod_info import compile_ask
 from tonnage.tools.ops.cluster_snapshot import Published, View
 from tonnage.tools.ops.doctor import claims, node_labels
 from tonnage.tools.ops.doctor.finding import Finding, Level
@@ -135,6 +136,15 @@ def test_the_pod_waits_for_something_else(view: Make) -> None:
     assert found.level is Level.WARN
     assert "pod web is not scheduled: 0/2 nodes are available: 2 Insufficient cpu." in found.text
     assert "the cause is not its volumes" in found.todo
+
+
+def test_a_pod_with_resource_claims_has_our_scheduler(view: Make) -> None:
+    gpu = [{"name": "gpu", "resourceClaimName": "gpu"}]
+    text = compile_ask(msgspec.convert(_pod(resourceClaims=gpu), Pod)).unsupported
+    found = _only(view(_claim(), pod=_pod(resourceClaims=gpu, message=text)))
+
+    assert "spec.resourceClaims not supported" in found.text
+    assert "the cluster's own scheduler" in found.todo
 
 
 def test_the_pod_was_placed_by_hand(view: Make) -> None:

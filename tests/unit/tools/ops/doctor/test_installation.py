@@ -29,6 +29,8 @@ _CRASH = {"containerStatuses": [{"name": "node", "state": {"waiting": {"reason":
 BROKEN: tuple[Broken, ...] = (
     ("rights", lambda w: w.view.rejected.update(daemonsets="no"), WARN, "permission denied: daemonsets", "administrator"),
     ("api", setting("served", frozenset()), FAIL, "does not serve", "1.24"),
+    ("api", setting("version", "v1.29.9"), WARN, "v1.29.9 is older than the tested releases, 1.30 to 1.37", "test cluster"),
+    ("api", setting("version", "v2.0.0"), WARN, "v2.0.0 is newer than the tested releases, 1.30 to 1.37", "test cluster"),
     ("csidriver", setting("driver", None), FAIL, "CSIDriver not found", "kubectl apply"),
     ("csidriver", _driver(storageCapacity=False), FAIL, "storageCapacity is false, must be true", "delete"),
     ("csidriver", _driver(seLinuxMount=False), WARN, "seLinuxMount is false", "delete"),
@@ -48,6 +50,13 @@ BROKEN: tuple[Broken, ...] = (
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken[3])
 def test_one_thing_is_broken(ward: Ward, broken: Broken) -> None:
     assert_found(ward, broken)
+
+
+@pytest.mark.parametrize("version", ["v1.30.14", "v1.36.3+k3s1", "v1.37.2", "unknown"])
+def test_no_finding_about_a_tested_release(ward: Ward, version: str) -> None:
+    ward.view.version = version
+
+    assert [f.level for f in installation.check(ward.view) if f.check == "api"] == [Level.OK]
 
 
 def test_an_agent_without_a_pod(ward: Ward) -> None:
