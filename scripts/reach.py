@@ -354,6 +354,11 @@ SUBJECTS = (
         ("tests/e2e/test_kept_and_reclaimed.py", ("node/reclaim", "storage/pools/core/trash.py"), 1),
         ("tests/e2e/test_live_config.py", ("node/config", "node/reload.py"), 0.5),
         ("tests/e2e/test_other_driver.py", ("csi/client", "node/plain_driver.py"), 1),
+        (
+            "tests/e2e/test_restricted.py",
+            (f"{_TEMPLATES}/controller.yaml", f"{_TEMPLATES}/scheduler.yaml", "deploy/image", "deploy/release"),
+            1,
+        ),
         ("tests/e2e/test_stories.py", ("csi", "node/provisioner"), 1),
     ),
     *_subjects("alone", ("tests/vm/test_pmem_cluster.py", ("storage/pools/pmem", "tests/vm/guest_node.py"), 4)),

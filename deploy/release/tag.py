@@ -53,7 +53,7 @@ def check(root: Path, version: str) -> Tag:
     if wrong := [f"{file} has {found}" for file, found in versions(root) if found != version]:
         raise Rejected(f"{name}: {_some(wrong)}; run make version VERSION={version}, commit, and make the tag again")
     if f"\n## {version}\n" not in (root / "CHANGELOG.md").read_text():
-        raise Rejected(f"{name}: CHANGELOG.md has no section {version}; rename the section Unreleased before the tag")
+        raise Rejected(f"{name}: CHANGELOG.md has no section {version}; write it in a commit before the tag")
     return Tag(version, commit, int(git(root, "log", "-1", "--format=%ct", commit)))
 
 

@@ -17,7 +17,7 @@ from cluster import network, programs
 from cluster.__main__ import BUSYBOX
 from cluster.node import PLUGINS, Node
 from cluster.processes import Processes
-from scripts.gen_chart import CHART
+from deploy.release.build import chart
 from tests.e2e.control_plane import ControlPlane
 
 from tonnage.kubernetes.api import names
@@ -71,7 +71,8 @@ class Machines:
         flags = (f"--kubeconfig={self.plane.kubeconfig}", "--namespace", SYSTEM)
         values = {"pools": [_POOL], "config": {"flexvolume": PLUGINS}, **more}
         given = [word for key, value in values.items() for word in ("--set-json", f"{key}={json.dumps(value)}")]
-        _run(helm, verb, "tonnage", CHART, *flags, *given, home=self.plane.folder / "helm")
+        package = chart(self.plane.folder, 0)  # as a release has it
+        _run(helm, verb, "tonnage", package, *flags, *given, home=self.plane.folder / "helm")
 
     def change(
         self, helm: Path | None, *, drivers: Mapping[str, str] = MappingProxyType({}), inline: Sequence[str] = (),

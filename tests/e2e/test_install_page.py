@@ -24,7 +24,7 @@ from tests.e2e.machines import SYSTEM, Machines
 pytestmark = [pytest.mark.e2e, pytest.mark.real, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).parents[2]
 LIMIT = 300.0
-NOT_HERE = re.compile(r"make |export |skopeo |ctr ")
+NOT_HERE = re.compile(r"make |export |skopeo |docker |scp |ssh|sha256sum |.*tonnage-0\.2\.0")
 ON_THIS_CLUSTER = (
     (r"^(tonnage manifests .*)\| kubectl apply", r"\1| kubectl apply --dry-run=server"),
     (r" \.\.\. \|", " |"),
