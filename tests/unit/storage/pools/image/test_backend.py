@@ -32,7 +32,7 @@ from tonnage.csi.driver.driver import Driver
 from tonnage.csi.driver.endpoint import DriverEndpoint
 from tonnage.csi.driver.parameters import MOUNT_OPTIONS
 from tonnage.csi.errors import CsiError
-from tonnage.host import device, loop, mount
+from tonnage.host import device, loop, mount, selinux
 from tonnage.storage.pools.base.contract import PoolLimits, VolumeRequest, VolumeState
 from tonnage.storage.pools.base.reservation import Disks
 from tonnage.storage.pools.core.pool import Pool
@@ -201,6 +201,10 @@ async def test_mount_options(opened: Opener, real_folder: Path) -> None:
     await pool.create(VolumeRequest("v", 20 * MI))
     with pytest.raises(HostError, match="nosuchoption"):
         await pool.stage("v", staging, options=["nosuchoption"])
+    if not selinux.is_enabled():
+        with pytest.raises(PreconditionError, match=r"volume v cannot be mounted at .*runs without SELinux"):
+            await pool.stage("v", staging, options=[selinux.option_of("system_u:object_r:container_file_t:s0:c1,c2")])
+        assert not mount.is_mount(staging)
     assert _loops(real_folder) == []
     await pool.stage("v", staging, options=["noexec", "commit=30"])
     [entry] = [entry for entry in mount.mounts() if entry.target == str(staging)]
