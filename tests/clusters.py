@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cluster import programs
+from tests.starts import starter
 
 from tonnage.kubernetes.api.kinds import Kind
 from tonnage.kubernetes.api.meta import KubeObject
@@ -32,8 +32,7 @@ T = TypeVar("T", bound=KubeObject)
 
 def tonnage(*arguments: str, seconds: float = 300) -> subprocess.CompletedProcess[str]:
     """Run the command line; whatever it says and however it ends is the caller's to judge."""
-    command = [sys.executable, "-m", "tonnage", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    return starter().run(arguments, seconds)
 
 
 def verb(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -22,6 +22,7 @@ from uuid import uuid4
 import pytest
 from cluster.gobuild import NO_BUILD
 from hypothesis import HealthCheck, settings
+from tests import starts
 from tests.clusters import OF_A_BOX, Cluster, tonnage
 from tests.examples import DEFAULT, PROFILES
 from tests.programs import absent, found, need
@@ -176,6 +177,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Name the current test where the outcomes go."""
     if file := config.getoption("--report-to"):
         config.pluginmanager.register(_CurrentTest(file.with_suffix(".now")))
+
+
+def pytest_unconfigure() -> None:
+    """Leave no process."""
+    starts.end()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, redirect_stdout
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -17,29 +16,11 @@ from tonnage.kubernetes.api import kinds
 from tonnage.kubernetes.client.client import Client
 from tonnage.kubernetes.client.events import EventRecorder
 from tonnage.kubernetes.client.informer import Informers
-from tonnage_box.apiserver.server import auth, certificate
 from tonnage_box.apiserver.server.server import ApiServer
 from tonnage_box.testing import apiserver, wait
 from tonnage_box.testing.clock import ManualClock, VirtualPolicy
 from tonnage_box.testing.objects import MakeClaim, MakeClass, MakePod, MakeVolume, Objects
 from tonnage_box.testing.wait import Eventually
-
-
-@pytest.fixture(scope="session", autouse=True)
-def certificates_made_here() -> Iterator[None]:
-    """Servers' certificates are made in this process: one of its own takes longer than most tests.
-
-    tests/unit/box/apiserver/server/test_auth.py runs it.
-    """
-
-    def run(command: Sequence[str], environment: object) -> str:
-        with redirect_stdout(io.StringIO()) as printed:
-            certificate.main(command[3:])  # after python -m MODULE
-        return printed.getvalue()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(auth, "run", run)
-        yield
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from typing import Any
 
 from tonnage import __version__
@@ -60,6 +59,8 @@ def _module(verb: str) -> Any:
     with collector.paused():  # what is imported stays: looking at it takes a twelfth of the import
         if verb not in _OF_BOX:
             return importlib.import_module(f"tonnage.tools.cli.{verb}")
+        from importlib.metadata import entry_points  # a tenth of the start of a verb that needs none
+
         for found in entry_points(group="tonnage.verbs", name=verb):
             return found.load()
     raise errors.UnsupportedError("it is in tonnage-box, which is not installed: pip install 'tonnage[box]'")

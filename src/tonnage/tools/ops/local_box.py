@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -47,6 +46,8 @@ class LocalBox(Protocol):
 
 def of(folder: Path | None = None) -> LocalBox | None:
     """The box of a data folder, None: the folder of `tonnage up`. None where tonnage-box is not installed."""
+    from importlib.metadata import entry_points  # a tenth of the start of a verb that asks for no box
+
     for found in entry_points(group=GROUP):
         return cast("LocalBox", found.load()(folder))
     return None

@@ -11,7 +11,6 @@ from tonnage.base.errors import BusyError, InvalidError, NotFoundError, Unavaila
 from tonnage.csi.inline.memory import recorded
 from tonnage.csi.server.sockets import socket_path
 from tonnage.kubernetes.client.client import Client
-from tonnage.kubernetes.client.http import HttpTransport
 from tonnage.kubernetes.client.kubeconfig import load
 from tonnage.node.config import driver as config_driver
 from tonnage.storage.pools import config as pool_config
@@ -79,6 +78,8 @@ class ClusterSources:
         if self.kubeconfig is None:
             yield None
             return
+        from tonnage.kubernetes.client.http import HttpTransport  # a third of the start of a verb that asks no cluster
+
         async with Client(HttpTransport(load(self.kubeconfig))) as client:
             yield client
 

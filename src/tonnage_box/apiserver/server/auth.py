@@ -11,7 +11,6 @@ import hmac
 import os
 import secrets
 import ssl
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -22,7 +21,6 @@ import msgspec
 
 from tonnage.base.aio.clock import Clock
 from tonnage.base.errors import HostError
-from tonnage.host.run import run
 from tonnage_box.apiserver.request.private_file import write_private
 
 _LIFE = timedelta(days=3650)
@@ -47,7 +45,6 @@ contexts:
     namespace: default
 current-context: {name}
 """
-_KEY = b"-----BEGIN PRIVATE KEY-----"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _SERVICE_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
@@ -121,12 +118,10 @@ def _serves(certificate: Path, key: Path, names: Sequence[str], now: datetime) -
 
 def _make_certificate(certificate: Path, key: Path, names: Sequence[str], now: datetime) -> None:
     """Make both files and their note; a kill in between leaves what does not fit together, and is made again."""
+    from tonnage_box.apiserver.server.certificate import make  # most starts find a certificate
+
     until = now + _LIFE
-    days = [str((now - timedelta(days=1)).timestamp()), str(until.timestamp())]
-    command = [sys.executable, "-m", "tonnage_box.apiserver.server.certificate", *days, *names]
-    printed = run(command, environment={"PYTHONPATH": os.pathsep.join(sys.path)}).encode()
-    public, mark, rest = printed.partition(_KEY)
-    private = mark + rest
+    public, private = make(names, now - timedelta(days=1), until)
     write_private(key, private)
     write_private(certificate, public)
     note = _Note(until.timestamp(), list(names), _digest(public, private))

@@ -1,16 +1,10 @@
-"""Self-signed server certificate, which is its own certificate authority.
-
-Run as a program, because the cryptography library would take 8 MiB for the life of the server:
-`python -m tonnage_box.apiserver.server.certificate NOT-BEFORE NOT-AFTER NAME...` (seconds since the epoch) prints
-certificate and key.
-"""
+"""Self-signed server certificate, which is its own certificate authority. Made at the first start of an API server."""
 
 from __future__ import annotations
 
 import ipaddress
-import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -63,14 +57,3 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
         return x509.DNSName(name)
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Print what was asked for."""
-    since, until = (datetime.fromtimestamp(float(text), UTC) for text in arguments[:2])
-    for pem in make(arguments[2:], since, until):
-        sys.stdout.write(pem.decode())
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

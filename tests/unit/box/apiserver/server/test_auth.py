@@ -12,7 +12,6 @@ from cryptography import x509
 
 from tonnage.base.aio.clock import RealClock
 from tonnage.base.errors import HostError
-from tonnage.host.run import run
 from tonnage_box.apiserver.server import auth
 
 
@@ -23,8 +22,7 @@ class Later(RealClock):
         return super().time() + 3630 * 86400
 
 
-def test_credentials_are_made_once_and_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "run", run)  # the process that other tests do without
+def test_credentials_are_made_once_and_private(tmp_path: Path) -> None:
     folder = tmp_path / "auth"
     first = auth.ensure(folder, RealClock())
     before = {f.name: f.read_bytes() for f in folder.iterdir()}
@@ -36,7 +34,6 @@ def test_credentials_are_made_once_and_private(tmp_path: Path, monkeypatch: pyte
     assert first.ssl_context()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["certificate", "key", "expiry", "host"])
 def test_what_does_not_serve_is_made_anew(tmp_path: Path, damage: str) -> None:
     first = auth.ensure(tmp_path, RealClock())

@@ -7,7 +7,6 @@ import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
 from cryptography import x509
 
 from tonnage_box.apiserver.server import certificate
@@ -30,11 +29,3 @@ def test_it_is_its_own_authority_and_names_the_server(tmp_path: Path) -> None:
     for name, data in (("crt", public), ("key", key)):
         (tmp_path / name).write_bytes(data)
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "crt", tmp_path / "key")
-
-
-def test_the_program_prints_both(capsys: pytest.CaptureFixture[str]) -> None:
-    until = SINCE + timedelta(days=1)
-    certificate.main([str(SINCE.timestamp()), str(until.timestamp()), "a.example"])
-    printed = capsys.readouterr().out
-    assert printed.count("-----BEGIN CERTIFICATE-----") == 1
-    assert printed.count("-----BEGIN PRIVATE KEY-----") == 1
