@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -16,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from tests import clusters
 from tests.forked import forked
 from tests.forked_cli import tonnage
 
@@ -116,8 +116,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def in_background(folder: Path, *options: str) -> None:
-    command = [sys.executable, "-m", "tonnage", "up", "--data", str(folder), "--port", "0", "--detach", *options]
-    started = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    started = clusters.tonnage("up", "--data", str(folder), "--port", "0", "--detach", *options)
     assert started.returncode == 0, started.stderr
     DataFolder(folder).end_running()
 
