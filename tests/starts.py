@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from functools import cache
 
 from tonnage.tools.cli.main import build_parser, main
@@ -25,6 +26,7 @@ class Starter:
     """The process, seen from a test. Starts are one after the other."""
 
     def __init__(self) -> None:
+        self._turn = threading.Lock()
         self._ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", "tests.starts", str(theirs.fileno())]
         with theirs:
@@ -32,7 +34,7 @@ class Starter:
 
     def run(self, arguments: tuple[str, ...], seconds: float) -> subprocess.CompletedProcess[str]:
         """Run the command line. Raises: TimeoutError."""
-        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
+        with self._turn, tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
             request = json.dumps([arguments, dict(os.environ), os.getcwd()])
             socket.send_fds(self._ours, [request.encode()], [out.fileno(), error.fileno()])
             self._ours.settimeout(seconds)
