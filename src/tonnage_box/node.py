@@ -198,6 +198,8 @@ class BoxNode:
 
     async def open(self) -> None:
         """Open the pools and serve the driver: from here on they count in what others on the same disk publish."""
+        if self._usual_registry.is_symlink():  # the data folder may have been elsewhere
+            self._usual_registry.unlink()
         for place in (self._data.node(self.name), self._sockets, self._registry):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._registry != self._usual_registry:
@@ -243,9 +245,8 @@ class BoxNode:
         """Where the data folder's path is too long for our sockets, others may still put theirs at the usual place."""
         usual = self._usual_registry
         usual.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if usual.is_dir() and not usual.is_symlink():
+        if usual.is_dir():
             return  # it existed before and may have content
-        usual.unlink(missing_ok=True)
         usual.symlink_to(self._registry)
 
     async def published(self) -> None:

@@ -1,4 +1,4 @@
-"""Annotations, labels, volume attributes and class parameters that commit 6cf5dba wrote: each has its meaning still.
+"""Annotations, labels, volume attributes and class parameters that earlier commits wrote: each has its meaning still.
 
 annotations.json has their names of then. They are never renamed there: what has another name today is still read by
 its old one.
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.unit.node.provisioner.contexts import context
-from tests.upgrade.archive import read, unpack
+from tests.upgrade.archive import COMMITS, read, unpack
 
 from tonnage.base.aio.clock import parse_rfc3339
 from tonnage.base.errors import UnavailableError
@@ -36,26 +36,33 @@ from tonnage.provisioning.capacity.topology_index import NodeLabels
 from tonnage.provisioning.claims import provisioning
 from tonnage.provisioning.claims.bind import reschedules_of
 from tonnage.provisioning.claims.node_scope import NodeScope
+from tonnage.storage.pools.base.record import UNDELETE
 
-ANNOTATIONS: dict[str, dict[str, str]] = read("annotations")
-Objects = dict[str, dict[str, Any]]
-"""`kind name` -> the object as it was served."""
+ANNOTATIONS: dict[str, dict[str, dict[str, str]]] = {commit: read(commit, "annotations") for commit in COMMITS}
 
 
-@pytest.fixture(scope="module")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> Objects:
+class Objects(dict[str, dict[str, Any]]):
+    """The objects of a cluster: `kind name` -> the object as it was served. meanings: its names of then."""
+
+    meanings: dict[str, dict[str, str]]
+
+
+@pytest.fixture(params=COMMITS, scope="module")
+def objects(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Objects:
     folder: Path = tmp_path_factory.mktemp("cluster")
-    unpack("objects", folder)
+    unpack(request.param, "objects", folder)
     paths: dict[str, list[dict[str, Any]]] = json.loads((folder / "objects.json").read_text())
     kinds = {"persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume", "pods": "Pod",
              "csistoragecapacities": "CSIStorageCapacity", "storageclasses": "StorageClass", "nodes": "Node"}  # fmt: skip
     listed = [(kinds.get(path.rpartition("/")[2], ""), item) for path, items in paths.items() for item in items]
-    return {f"{kind} {item['metadata']['name']}": item for kind, item in listed if kind}
+    made = Objects({f"{kind} {item['metadata']['name']}": item for kind, item in listed if kind})
+    made.meanings = ANNOTATIONS[request.param]
+    return made
 
 
 def noted(objects: Objects, meaning: str) -> dict[str, str]:
     """Name of an object -> the text that it has under the name of then."""
-    key, kind = ANNOTATIONS[meaning]["key"], ANNOTATIONS[meaning]["on"]
+    key, kind = objects.meanings[meaning]["key"], objects.meanings[meaning]["on"]
     found = {}
     for name, obj in objects.items():
         if not name.startswith(f"{kind} "):
@@ -73,15 +80,15 @@ def noted(objects: Objects, meaning: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("meaning", ANNOTATIONS)
-def test_some_object_has_it(objects: Objects, meaning: str) -> None:
-    assert noted(objects, meaning), ANNOTATIONS[meaning]
-    assert ANNOTATIONS[meaning]["meaning"]
+def test_some_object_has_each(objects: Objects) -> None:
+    for meaning, entry in objects.meanings.items():
+        assert noted(objects, meaning), entry
+        assert entry["meaning"]
 
 
 def test_none_is_left_out(objects: Objects) -> None:
     """Every key of ours on an object of then is in the table."""
-    known = {entry["key"] for entry in ANNOTATIONS.values()}
+    known = {entry["key"] for entry in objects.meanings.values()}
     text = json.dumps(list(objects.values()))
     found = {word.rstrip("\\") for word in text.split('"') if word.startswith("tonnage.dev/")}
     assert {word for word in found if word.count("/") == 1 and ":" not in word} <= known
@@ -207,10 +214,16 @@ UNCHANGED = {
     "ephemeral": names.PARAM_EPHEMERAL,
     "reclaim": names.PARAM_RECLAIM,
     "node of a claim": names.NODE_LABEL,
+    "autogrow at": names.AUTOGROW_AT,
+    "autogrow by": names.AUTOGROW_BY,
+    "autogrow max": names.AUTOGROW_MAX,
+    "undelete": UNDELETE,
 }
 
 
-@pytest.mark.parametrize("meaning", UNCHANGED)
-def test_names_that_people_write_or_volumes_keep(meaning: str) -> None:
+@pytest.mark.parametrize("commit", COMMITS)
+def test_names_that_people_write_or_volumes_keep(commit: str) -> None:
     """Selectors, classes, pods and records in pools have them: another name needs a reader of both."""
-    assert UNCHANGED[meaning] == ANNOTATIONS[meaning]["key"]
+    then = {meaning: ANNOTATIONS[commit][meaning]["key"] for meaning in UNCHANGED if meaning in ANNOTATIONS[commit]}
+    assert len(then) >= 7
+    assert then == {meaning: UNCHANGED[meaning] for meaning in then}

@@ -1,17 +1,18 @@
-"""The data folder of a cluster of commit 6cf5dba: the API server serves every object, `tonnage up` goes on with it."""
+"""The data folder of a cluster of earlier commits: the API server serves every object, `tonnage up` goes on with it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.upgrade.archive import unpack
+from tests.clusters import Cluster, tonnage, verb
+from tests.data.maker import claim, of_claim, pod
+from tests.upgrade.archive import COMMITS, unpack
 
 from tonnage.kubernetes.api import kinds
 from tonnage.kubernetes.client.client import Client
@@ -24,10 +25,10 @@ LASTING = [f"/api/v1/{plural}" for plural in ("nodes", "pods", "persistentvolume
 Objects = dict[str, list[dict[str, Any]]]
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
+@pytest.fixture(params=COMMITS)
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     for archive in ("data", "objects"):
-        unpack(archive, tmp_path)
+        unpack(request.param, archive, tmp_path)
     return tmp_path / "data"
 
 
@@ -99,25 +100,74 @@ async def test_a_second_start_reads_what_the_first_has_written(data: Path, befor
         await server.stop()
 
 
-async def uids(data: Path, paths: Sequence[str]) -> set[str]:
-    """Of the objects in state.db."""
+async def check_lasting(data: Path, before: Objects) -> None:
+    """All objects of then that last are there, by their uids."""
     server = ApiServer(SqliteStore(data / "state.db", extractor(), used=True))
     await server.start()
-    found = {item["metadata"]["uid"] for path in paths for item in await served(server.transport(), path)}
+    for path in LASTING:
+        now = {item["metadata"]["uid"] for item in await served(server.transport(), path)}
+        assert {item["metadata"]["uid"] for item in before[path]} <= now, path
     await server.stop()
-    return found
 
 
+@pytest.mark.parametrize("data", ["6cf5dba"], indirect=True)
 def test_up_goes_on_with_the_cluster(data: Path, before: Objects) -> None:
     """With the settings of then, which name a kind of pool by its old name."""
-    up = [sys.executable, "-m", "tonnage", "up", "--data", str(data), "--port", "0", "--detach"]
-    started = subprocess.run(up, capture_output=True, text=True, timeout=200, check=False)
+    started = tonnage("up", "--data", str(data), "--port", "0", "--detach")
     try:
         assert started.returncode == 0, started.stdout + started.stderr
         assert "3 nodes" in started.stdout
     finally:
         DataFolder(data).end_running()
     assert "Traceback" not in (data / "tonnage.log").read_text()
-    now = asyncio.run(uids(data, LASTING))
-    for path in LASTING:
-        assert {item["metadata"]["uid"] for item in before[path]} <= now, path
+    asyncio.run(check_lasting(data, before))
+
+
+def shown(box: Cluster, claim: str) -> str:
+    """The file in a claim's volume as a pod sees it, "" where none does."""
+    (volume,) = (one.spec.volume_name for one in box.objects(kinds.CLAIMS) if one.metadata.name == claim)
+    files = box.data.glob(f"nodes/*/kubelet/pods/*/volumes/kubernetes.io~csi/{volume}/mount/file")
+    return "".join(file.read_text() for file in files) if volume else ""
+
+
+def restored_from(snapshot: str, name: str) -> list[dict[str, Any]]:
+    """A claim that restores a snapshot, and its pod."""
+    source = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": snapshot}
+    return [claim(name, "disk", "16Mi", dataSource=source), pod(name, [of_claim(name)])]
+
+
+@pytest.mark.real
+def test_up_goes_on_with_volumes_snapshots_and_trash(make_cluster: Callable[..., Cluster]) -> None:
+    """Takes seconds: only a whole box shows that the objects and the pools of then still belong together."""
+    box = make_cluster()
+    for archive in ("data", "objects"):
+        unpack("6914cf6a", archive, box.home)
+    (box.home / "data").rename(box.data)
+    before: Objects = json.loads((box.home / "objects.json").read_text())
+    texts: dict[str, str] = json.loads((box.data / "texts.json").read_text())
+    assert "3 nodes" in box.up()
+    (trashed,) = (word for word in volumes(box, "trash").split() if word.startswith("disk/"))
+    volumes(box, "restore", trashed, "--yes", "--storage-class", "careful")
+    taken = {one.spec.source.persistent_volume_claim_name: one.metadata.name for one in box.objects(kinds.SNAPSHOTS)}
+    new = [pod("trash", [of_claim("trash")])]
+    for name, of in (("monday", "notes"), ("member", "db-log")):
+        new += restored_from(taken[of], name)
+    box.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": new}))
+    of_then = {"notes": "notes", "db-data": "db-data", "db-log": "db-log", "restored": "notes"}
+    of_now = {"monday": "notes", "member": "db-log", "trash": "trash"}
+    for name, text in {**of_then, **of_now}.items():
+        box.until(f"{name} is mounted with its content", partial(is_shown, box, name, texts[text]))
+    box.down()
+    assert "Traceback" not in (box.data / "tonnage.log").read_text()
+    asyncio.run(check_lasting(box.data, before))
+
+
+def is_shown(box: Cluster, claim: str, text: str) -> bool:
+    return shown(box, claim) == text
+
+
+def volumes(box: Cluster, *arguments: str) -> str:
+    """What `tonnage volumes` prints."""
+    ended = verb("volumes", *arguments, "--data", str(box.data))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout

@@ -1,4 +1,4 @@
-"""Pools that commit 6cf5dba made: their volumes keep their content, can be mounted, grown, copied and deleted.
+"""Pools that earlier commits made: their volumes keep their content, can be mounted, grown, copied and deleted.
 
 Those on disks of their own need project quotas or the device mapper: tests/vm runs them in user-mode Linux, which says
 by TONNAGE_TEST_DISKS which scratch disks they may have.
@@ -7,36 +7,46 @@ by TONNAGE_TEST_DISKS which scratch disks they may have.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.programs import need
-from tests.upgrade.archive import read, unpack
+from tests.upgrade.archive import COMMITS, NEWER, later, read, unpack
 
 from tonnage.base.errors import HostError, NotFoundError, PreconditionError
 from tonnage.csi.driver.driver import context_of
+from tonnage.csi.driver.group_members import GroupMember, group_of, is_complete
 from tonnage.host import lvm, mount
 from tonnage.host.filesystem import may_grow_ext4
 from tonnage.storage.pools.base.contract import VolumeOrigin, VolumeRequest, VolumeState
+from tonnage.storage.pools.base.record import FORMAT
 from tonnage.storage.pools.base.reservation import Disks
 from tonnage.storage.pools.config import make, parse
 from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.lvm.tags import decode, encode
 
 pytestmark = pytest.mark.real
 MI = 1024**2
 ERASED = 120.0
 """Seconds after which erasing counts as hung."""
 DISKS = os.environ.get("TONNAGE_TEST_DISKS", "").split()
-POOLS: dict[str, dict[str, Any]] = {
-    name: pool for name, pool in read("pools").items() if ("disk" in pool) == bool(DISKS)
+POOLS: dict[tuple[str, str], dict[str, Any]] = {
+    (commit, name): pool
+    for commit in COMMITS
+    for name, pool in read(commit, "pools").items()
+    if ("disk" in pool) == bool(DISKS)
 }
 GROWN = ("larger", "plain", "raw", "origin")
 """What is grown in guests, which are slow."""
+LATER = ("plain", "trashed", "snapshot", "small", "d0")
+"""Volumes and snapshots that get records of a later format, and the disk whose record is that of a volume."""
 NEW_TEXT = "written by the present version\n"
 
 
@@ -44,28 +54,28 @@ NEW_TEXT = "written by the present version\n"
 class Bench:
     """A pool of before and what is to be found in it. volumes: name -> size, block, fstype, text ..."""
 
+    commit: str
     name: str
     folder: Path
     disk: str = ""
     pools: list[Pool] = field(default_factory=list)
+    volumes: dict[str, dict[str, Any]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.volumes = dict(self.expected["volumes"])
 
     @property
     def expected(self) -> dict[str, Any]:
-        return POOLS[self.name]
-
-    @property
-    def volumes(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = self.expected["volumes"]
-        return found
+        return POOLS[self.commit, self.name]
 
     def set_up(self) -> None:
         """Unpack the pool to where its description is to say that it is."""
         place = self.folder / "pool"
         if not (image := self.expected.get("disk")):
-            unpack(f"pools/{self.name}", self.folder)
+            unpack(self.commit, f"pools/{self.name}", self.folder)
             (self.folder / self.name).rename(place)
             if "disks" in self.expected:
-                unpack("pools/static-disks", self.folder)
+                unpack(self.commit, "pools/static-disks", self.folder)
             for disk in self.expected.get("disks", ()):
                 subprocess.run(
                     ["mount", "-o", "loop", f"{self.folder}/static-disks/{disk}.img", place / disk], check=True
@@ -74,7 +84,7 @@ class Bench:
                 for file in place.rglob("*.img"):  # the archive has holes where these had zeros
                     subprocess.run(["fallocate", "-l", str(file.stat().st_size), file], check=True)
             return
-        unpack(f"pools/{self.name}", self.folder)
+        unpack(self.commit, f"pools/{self.name}", self.folder)
         copy_to_disk(self.folder / image, self.disk)
         if fstype := self.expected.get("file system"):
             place.mkdir()
@@ -158,11 +168,12 @@ def write(path: Path, text: str) -> None:
     os.close(fd)
 
 
-@pytest.fixture(params=list(POOLS))
+@pytest.fixture(params=list(POOLS), ids=" ".join)
 async def bench(request: pytest.FixtureRequest, real_folder: Path) -> AsyncIterator[Bench]:
     need("mkfs.xfs", "mkfs.btrfs")
     disk = DISKS[list(POOLS).index(request.param)] if DISKS else ""
-    made = Bench(request.param, real_folder, disk)
+    commit, name = request.param
+    made = Bench(commit, name, real_folder, disk)
     try:
         made.set_up()
         yield made
@@ -174,6 +185,9 @@ async def test_volumes_of_before(bench: Bench) -> None:
     """One after the other, as unpacking takes the longest: found, read, grown, restarted, read, deleted."""
     pool = await bench.open()
     await found(bench, pool)
+    if bench.commit == COMMITS[-1]:
+        pool = await later_format(bench, pool)
+    await undeleted(bench, pool)
     await read_and_grown(bench, pool)
     await restarted(bench, await bench.open())
     await copied(bench, bench.pools[-1])
@@ -200,6 +214,75 @@ async def found(bench: Bench, pool: Pool) -> None:
             assert volume.state is VolumeState.FORMATTED or expected.get("source")
         if "source" in expected:
             assert volume.source == VolumeOrigin(snapshot=expected["source"])
+
+
+async def later_format(bench: Bench, pool: Pool) -> Pool:
+    """Records of a later format are reported and left alone. When the later version has gone back, all is there."""
+    before = records_of(bench)
+    after = {name: (later if name.startswith("/") else later_tags)(text) for name, text in before.items()}
+    write_records(before, after)
+    pool = await bench.open()
+    parameters = {"allowUnenforced": "true"} if bench.name == "quota-ext4" else {}
+    hidden = [name for name in LATER if name in bench.volumes or name in bench.expected.get("trash", {})]
+    assert hidden
+    for name in hidden:
+        for call in (
+            pool.get(name),
+            pool.delete(name),
+            pool.create(VolumeRequest(name, 4 * MI, parameters=parameters)),
+        ):
+            with pytest.raises(HostError, match=NEWER):
+                await call
+        assert NEWER in (await pool.condition(name)).message
+    assert sorted(volume.name for volume in await pool.list()) == sorted(set(bench.volumes) - set(hidden))
+    assert not await pool.trash.list()
+    if "snapshots" in bench.expected:
+        for done in (pool.snapshots.get("snapshot"), pool.snapshots.delete("snapshot")):
+            with pytest.raises(HostError, match=NEWER):
+                await done
+    reported = [*(await pool.damaged()).values(), *(await pool.problems())]
+    assert sum(NEWER in text for text in reported) >= len(before)
+    assert records_of(bench) == after
+    write_records(after, before)
+    pool = await bench.open()
+    await found(bench, pool)
+    return pool
+
+
+def later_tags(text: bytes) -> bytes:
+    """The tags of a record in the format after the present one."""
+    entry = decode(text.decode().split(","))
+    newer = replace(entry, record=structs.replace(entry.record, version=FORMAT + 1))
+    return ",".join(sorted(encode(newer))).encode()
+
+
+def records_of(bench: Bench) -> dict[str, bytes]:
+    """Some records: by the path of each, or by the logical volume whose tags it is."""
+    if not bench.name.startswith("lvm"):
+        return {str(path): path.read_bytes() for path in (bench.folder / "pool").rglob("*.json") if path.stem in LATER}
+    report = json.loads(lvm.lvm("lvs", "--reportformat", "json", "-o", "lv_name,lv_tags", "vg0"))["report"][0]["lv"]
+    return {lv["lv_name"]: lv["lv_tags"].encode() for lv in report if lv["lv_name"].removeprefix("s+") in LATER}
+
+
+def write_records(before: dict[str, bytes], after: dict[str, bytes]) -> None:
+    for name, text in after.items():
+        if name.startswith("/"):
+            Path(name).write_bytes(text)
+        else:
+            old, new = set(before[name].decode().split(",")), set(text.decode().split(","))
+            words = [*(f"--addtag={tag}" for tag in new - old), *(f"--deltag={tag}" for tag in old - new)]
+            lvm.lvm("lvchange", *words, f"vg0/{name}")
+
+
+async def undeleted(bench: Bench, pool: Pool) -> None:
+    """Trash is found and restored; from here on it is a volume as the others."""
+    trash: dict[str, dict[str, Any]] = bench.expected.get("trash", {})
+    assert [volume.name for volume in await pool.trash.list()] == sorted(trash)
+    for name, expected in trash.items():
+        restored = await pool.trash.restore(name)
+        assert (restored.size, restored.fstype) == (expected["size"], expected["fstype"])
+        bench.volumes[name] = expected
+    assert not await pool.trash.list()
 
 
 async def read_and_grown(bench: Bench, pool: Pool) -> None:
@@ -233,7 +316,11 @@ async def restarted(bench: Bench, pool: Pool) -> None:
 
 async def copied(bench: Bench, pool: Pool) -> None:
     snapshots: dict[str, str] = bench.expected.get("snapshots", {})
-    assert [snapshot.name for snapshot in await pool.snapshots.list()] == sorted(snapshots)
+    found = await pool.snapshots.list()
+    assert [snapshot.name for snapshot in found] == sorted(snapshots)
+    group = [GroupMember(pool, snapshot) for snapshot in found if group_of(snapshot.owner) == "g"]
+    assert [member.snapshot.name for member in group] == bench.expected.get("group", [])
+    assert is_complete(group) or not group
     for name, text in snapshots.items():
         if pool.features.clones:
             size = (await pool.snapshots.get(name)).size
@@ -274,6 +361,7 @@ async def deleted(bench: Bench, pool: Pool) -> None:
     assert used.used == 0
 
 
-def test_no_pool_is_left_out() -> None:
+@pytest.mark.parametrize("commit", COMMITS)
+def test_no_pool_is_left_out(commit: str) -> None:
     kinds = ["btrfs", "image-sparse", "image-thick", "lvm-thick", "lvm-thin", "quota-ext4", "quota-xfs", "static"]
-    assert sorted(read("pools")) == kinds
+    assert sorted(read(commit, "pools")) == kinds

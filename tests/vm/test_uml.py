@@ -101,11 +101,12 @@ def test_content(guest_suite: Callable[..., Any]) -> None:
 
 
 def test_pools_of_before(guest_suite: Callable[..., Any]) -> None:
-    """Project quotas and LVM of an earlier version, each on a disk of its own."""
+    """Project quotas and LVM of earlier versions, each on a disk of its own."""
     need("lvm")
-    disks = "TONNAGE_TEST_DISKS=/dev/ubda /dev/ubdb /dev/ubdc /dev/ubdd"
+    disks = [f"/dev/ubd{letter}" for letter in "abcdefgh"]
+    environment = [f"TONNAGE_TEST_DISKS={' '.join(disks)}"]
     file = "tests/upgrade/test_pools.py"
-    guest_suite("pools of 6cf5dba", file, disks=["400M"] * 4, seconds=SECONDS, environment=[disks]).check()
+    guest_suite("pools of before", file, disks=["400M"] * len(disks), seconds=SECONDS, environment=environment).check()
 
 
 @pytest.mark.parametrize("kinds", ["lvm thick,lvm thick block,lvm thin,lvm thin block", "quota xfs,quota ext4"])

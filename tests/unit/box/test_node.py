@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,20 @@ async def test_a_kubelet_that_fails_begins_anew(
             await until(made.client, PODS, name, running, namespace="default")
     finally:
         await made.stop()
+
+
+async def test_a_data_folder_whose_path_was_too_long_for_sockets(tmp_path: Path) -> None:
+    """Its nodes have links to another folder, which is gone."""
+    with tempfile.TemporaryDirectory() as short:
+        for _ in range(2):
+            made = box(Path(short))
+            await made.start()
+            usual = made.data.node("node-1") / "kubelet" / "plugins_registry"
+            assert usual.is_dir()
+            assert not usual.is_symlink()
+            await made.stop()
+            shutil.rmtree(usual)
+            usual.symlink_to(tmp_path / "gone")
 
 
 async def test_a_kubelet_that_does_not_stop_is_left_when_its_time_is_up(

@@ -311,6 +311,11 @@ def seal(value: msgspec.Struct) -> bytes:
     return text[:-1] + _BEFORE + checksum(text).encode() + _AFTER
 
 
+def newer(version: int) -> ValueError:
+    """The damage of a record in a later format, which is none to the version that wrote it."""
+    return ValueError(f"it was made by a newer tonnage (format {version}), which reads it: start that version again")
+
+
 def unseal(text: bytes, kind: type[T]) -> T:
     """Decode a text whose `version` names its format.
 
@@ -320,7 +325,7 @@ def unseal(text: bytes, kind: type[T]) -> T:
     try:
         version = msgspec.json.decode(body or text, type=_Version).version
         if body is not None and version > FORMAT:
-            raise ValueError(f"it was made by a newer tonnage (format {version})")
+            raise newer(version)
         if version != (_UNSEALED if body is None else FORMAT):
             raise ValueError("it has no checksum" if body is None else f"its format is {version}")
         found = msgspec.json.decode(body or text, type=kind)

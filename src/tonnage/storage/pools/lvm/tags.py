@@ -15,7 +15,7 @@ from enum import Enum
 import msgspec
 
 from tonnage.host import lvm
-from tonnage.storage.pools.base.record import FORMAT, VolumeRecord, check, checksum
+from tonnage.storage.pools.base.record import FORMAT, VolumeRecord, check, checksum, newer
 from tonnage.storage.pools.core.wipe import EraseJob
 
 _UNSEALED = 1
@@ -131,7 +131,7 @@ def _decode(tags: Sequence[str], *, is_sealed: bool) -> TagEntry:
     try:
         version = int(plain["v"])
         if is_sealed and version > FORMAT:
-            raise ValueError(f"it was made by a newer tonnage (format {version})")
+            raise newer(version)
         if version != (FORMAT if is_sealed else _UNSEALED):
             raise ValueError(f"its format is {version}" if is_sealed else "it has no checksum")
         record = _record(plain, maps)
