@@ -29,6 +29,8 @@ from tonnage.storage.pools.base.reservation import Disks
 from tonnage.storage.pools.config import make, parse
 
 MI = 1024**2
+PATIENCE = 300.0
+"""Seconds for CreateVolume: a guest is ten times slower than the machine."""
 ONE, TWO = "s0:c1,c2", "s0:c1,c3"
 """Levels of two pods."""
 READ, WRITE = "cat $1/file", "echo hello >$1/file && cat $1/file"
@@ -63,7 +65,7 @@ class Node:
         """A new volume."""
         source = ContentSource(snapshot_id=snapshot) if snapshot else None
         size, wanted = (310 if fstype == "xfs" else 16) * MI, [VolumeCapability(fstype=fstype or self.fstype)]
-        return (await self.client.create_volume(name, size, wanted, source=source)).id
+        return (await self.client.create_volume(name, size, wanted, source=source, timeout=PATIENCE)).id
 
     def places(self, name: str) -> tuple[Path, Path]:
         """Of staging and publishing."""

@@ -44,6 +44,7 @@ WANTED = (
     "loop",
     "dm-mod",
     "dm-mirror",
+    "dm-snapshot",
     "dm-raid",
     "raid1",
 )
