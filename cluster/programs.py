@@ -18,7 +18,7 @@ from cluster.gobuild import Program, Say, build, cache, check, tell
 
 MODULES = Path(__file__).parent / "modules"
 CHOICE = "TONNAGE_KUBERNETES"
-"""Variable of the environment that chooses another release than the current one, as 1.30; scripts/pin_kubernetes.py adds one."""
+"""Variable of the environment: another release than the current one, as 1.30; scripts/pin_kubernetes.py adds one."""
 OLDEST_KUBECTL = (1, 30)
 PACKAGES: Mapping[str, str] = {
     "btrfs": "btrfs-progs",
@@ -32,6 +32,7 @@ PACKAGES: Mapping[str, str] = {
     "ip": "iproute2",
     "iscsid": "open-iscsi",
     "lsscsi": "lsscsi",
+    "lua5.1": "lua5.1",
     "lvm": "lvm2",
     "memcached": "memcached",
     "mkfs.btrfs": "btrfs-progs",
@@ -41,6 +42,7 @@ PACKAGES: Mapping[str, str] = {
     "nsenter": "util-linux",
     "openssl": "openssl",
     "runc": "runc",
+    "secilc": "secilc",
     "setpriv": "util-linux",
     "sg_scan": "sg3-utils",
     "ssh-keygen": "openssh-client",

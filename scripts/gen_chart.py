@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tonnage.kubernetes.api import names
+from tonnage.storage.pools import kinds
 from tonnage.tools.ops.install.manifests import PARTS, PLACE, inline_specs, template
 
 CHART = Path(__file__).parent.parent / "deploy" / "helm" / "tonnage"
@@ -31,6 +32,7 @@ WORDS: Mapping[str, str] = {
     "issuerSigners": 'include "tonnage.issuerSigners" $',
     "signers": 'include "tonnage.signers" $',
     "secrets": "$.Values.secrets | toJson",
+    "seLinuxMount": 'include "tonnage.seLinuxMount" $',
     "lifecycleModes": 'ternary (list "Persistent" "Ephemeral") (list "Persistent") $.Values.inlineVolumes | toJson',
     "controllerReplicas": "$.Values.controller.replicas",
     "schedulerReplicas": "$.Values.scheduler.replicas",
@@ -114,7 +116,13 @@ def chart_files() -> dict[Path, str]:
         CHART / "dashboard.json": template("dashboard.json"),
         CHART / "inline-specs.json": inline_specs(),
         CHART / "flex-provisioners.json": json.dumps(names.FLEX_PROVISIONERS, indent=2) + "\n",
+        CHART / "selinux-kinds.json": json.dumps([kind for kind in _kinds() if kinds.take_contexts([kind])]) + "\n",
     }
+
+
+def _kinds() -> list[str]:
+    """Names of kinds of pools, also old ones."""
+    return [*kinds.MODULES, *kinds.RENAMED]
 
 
 def _template(file: str) -> str:

@@ -656,7 +656,7 @@ def _kind_rows(found: Sequence[PoolKind[Any]]) -> Iterator[list[str]]:
     yield ["made of devices by `tonnage pools init`", *(yes[kind.setup is not None] for kind in found)]
     yield ["sizes are enforced", *(yes[kind.is_real] for kind in found)]
     yield ["PVs before claims", *(yes[kind.is_prepared] for kind in found)]
-    yield ["a mount takes an SELinux context", *(yes[kind.selinux] for kind in found)]
+    yield ["each mount takes an SELinux context", *(yes[kind.selinux] for kind in found)]
     for word in dict.fromkeys(word for kind in found for word in kind.words):
         yield [f"option `{word}`", *(yes[word in kind.words] for kind in found)]
 

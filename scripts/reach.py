@@ -284,6 +284,18 @@ SUBJECTS = (
         (f"{_QEMU}::test_content", ("storage/content", "storage/pools/pmem"), 1),
         (f"{_QEMU}::test_damage", ("storage/pools/base", "storage/pools/pmem"), 2),
         (f"{_QEMU}::test_sanity", ("csi/driver", "storage/pools/pmem"), 2),
+        (
+            f"{_QEMU}::test_selinux",
+            (
+                "host/selinux.py",
+                "host/mount.py",
+                "storage/pools/fs/mounts.py",
+                "tests/vm/guest_selinux.py",
+                "tests/vm/selinux.py",
+                "tests/vm/selinux.cil",
+            ),
+            3,
+        ),
         (f"{_KILLS}::test_the_same_in_a_guest[pmem]", (*_LIFE, "storage/pools/pmem", "storage/pools/base"), 2),
         (
             f"{_KILLS}::test_the_same_in_a_guest[pmem trash]",

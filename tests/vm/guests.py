@@ -91,12 +91,14 @@ def _runs(rig: Rig, config: pytest.Config) -> Callable[..., Ended]:
         *,
         disks: Sequence[str] = (),
         modules: Sequence[str] = (),
+        boot: Sequence[str] = (),
         seconds: float = SECONDS,
         environment: Sequence[str] = (),
     ) -> Ended:
         words = [sys.executable, str(rig.program), "--timeout", str(seconds)]
         words += [word for size in disks for word in (rig.option, size)]
         words += [word for name in modules for word in ("--module", name)]
+        words += [word for name in boot for word in ("--boot", name)]
         words += ["--", "env", *environment, *command]
         for _ in range(TRIES):
             ended = _once(words, seconds)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Run a command in QEMU on a Debian kernel: a machine with persistent memory, which the own one does not have.
 
-    tests/vm/qemu.py [--nvdimm SIZE]... [--forward ADDRESS:PORT]... [--memory SIZE] [--timeout SECONDS] [--verbose]
-                     -- COMMAND [ARGUMENT]...
+    tests/vm/qemu.py [--nvdimm SIZE]... [--forward ADDRESS:PORT]... [--boot WORD]... [--memory SIZE] [--timeout SECONDS]
+                     [--verbose] -- COMMAND [ARGUMENT]...
 
 The guest's root is the machine's own file system (virtiofs), so the same Python, packages and working tree are there
 and what is written is written for real; /dev, /proc, /run, /sys and /etc/lvm are the guest's own. Each NVDIMM is a
@@ -40,6 +40,7 @@ WANTED = (
     "dax_pmem",
     "device_dax",
     "xfs",
+    "btrfs",
     "loop",
     "dm-mod",
     "dm-mirror",
@@ -58,7 +59,10 @@ _BOOT = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=unstable no_timer_check raid=noautodetect"
     " random.trust_cpu=on"
 )
-_OPTIONS = {"forward": "ADDRESS:PORT of the machine whose connections come to that port of the guest"}
+_OPTIONS = {
+    "forward": "ADDRESS:PORT of the machine whose connections come to that port of the guest",
+    "boot": "a word more of the kernel's command line, as security=selinux",
+}
 
 
 def missing() -> str:
@@ -124,7 +128,9 @@ def _network(forwards: Sequence[str]) -> list[str]:
     return ["-netdev", f"user,id=net{passed}", "-device", "virtio-net-pci,netdev=net,romfile="] if forwards else []
 
 
-def _machine(folder: Path, socket: Path, nvdimms: Sequence[str], memory: str, forwards: Sequence[str]) -> list[str]:
+def _machine(
+    folder: Path, socket: Path, nvdimms: Sequence[str], memory: str, forwards: Sequence[str], boot: Sequence[str]
+) -> list[str]:
     kernel = debian_kernel.obtain(_MODULES)
     size = _bytes(memory)
     most = size + sum(_bytes(each) + _SPARE for each in [*nvdimms, "0"])
@@ -135,7 +141,8 @@ def _machine(folder: Path, socket: Path, nvdimms: Sequence[str], memory: str, fo
     words += ["-device", "vhost-user-fs-pci,chardev=root,tag=root,queue-size=1024"]
     words += [*_nvdimms(folder, nvdimms), *_network(forwards)]
     words += ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", f"file:{folder}/console"]
-    words += ["-kernel", str(kernel.image), "-initrd", str(kernel.initrd), "-append", f"{_BOOT} folder={folder}"]
+    line = " ".join([_BOOT, *boot, f"folder={folder}"])
+    words += ["-kernel", str(kernel.image), "-initrd", str(kernel.initrd), "-append", line]
     return words
 
 
@@ -147,6 +154,7 @@ def boot(
     timeout: float,
     verbose: bool,
     forward: Sequence[str] = (),
+    boot: Sequence[str] = (),
 ) -> int:
     """Run command in a guest and return its exit code, HUNG, TIMED_OUT or DIED. timeout: seconds."""
     with rig.folder("qemu") as folder, _root_shared(folder) as socket:
@@ -156,7 +164,7 @@ def boot(
         wanted = _MODULES if forward else WANTED
         rig.order(folder, command, modules=str(modules), wanted=wanted, **named)
         (folder / "console").touch()
-        code = rig.run(_machine(folder, socket, disks, memory, forward), folder, name="qemu", timeout=timeout)
+        code = rig.run(_machine(folder, socket, disks, memory, forward, boot), folder, name="qemu", timeout=timeout)
         for stream, path in ((sys.stdout, streams["out"]), (sys.stderr, streams["err"])):
             if path.exists():
                 stream.buffer.write(path.read_bytes())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.programs import found
+from tests.programs import found, need
 
 pytestmark = [pytest.mark.qemu, pytest.mark.real, pytest.mark.timeout(3000)]
 
@@ -95,6 +95,21 @@ def test_damage(qemu_suite: Callable[..., Any], pytestconfig: pytest.Config) -> 
         disks=["1G"],
         seconds=SECONDS,
         environment=[f"DAMAGE={count}", f"DAMAGE_KINDS={kinds}"],
+    )
+    ended.check()
+
+
+def test_selinux(qemu_suite: Callable[..., Any]) -> None:
+    """Every kind of pool: only a kernel that enforces shows which labels a pod's files have, and who may use them."""
+    need("secilc")
+    ended = qemu_suite(
+        "volumes on a node with SELinux",
+        "tests/vm/guest_selinux.py",
+        PATIENCE,
+        before=LABELS,
+        disks=["1G"],
+        boot=["selinux=1", "security=selinux"],
+        seconds=SECONDS,
     )
     ended.check()
 

@@ -187,6 +187,7 @@ def _mount(path: str, name: str, staging: Path, use: Use, *, is_copy: bool) -> N
     if mount.is_mount(staging):
         if not block_device.is_mounted(path, staging):
             raise PreconditionError(f"{staging} is a mount of something else than volume {name}: unmount it")
+        mounts.check_context(name, staging, use.flags)
         return
     fstype = use.fstype or FSTYPES[0]
     with block_device.locked(path) as fd, host_errors(f"cannot read {path}"):

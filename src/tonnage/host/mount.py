@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tonnage.base.errors import HostError, PreconditionError, host_errors, ignore_errno
-from tonnage.host import libc, nofollow
+from tonnage.host import libc, nofollow, selinux
 from tonnage.host.descriptor import closing, opened
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,10 @@ _DEFAULTS = frozenset({"rw", "suid", "dev", "exec", "atime", "diratime", "norela
 
 @dataclass(frozen=True)
 class Mount:
-    """A line of /proc/self/mountinfo (proc(5)). root: the mounted part of the file system; device: major:minor."""
+    """A line of /proc/self/mountinfo (proc(5)).
+
+    root: the mounted part of the file system; device: major:minor; shared_options: of all mounts of the file system.
+    """
 
     mount_id: int
     device: str
@@ -56,6 +59,12 @@ class Mount:
     options: str
     fstype: str
     source: str
+    shared_options: str = ""
+
+    @property
+    def context(self) -> str:
+        """The SELinux context of all its files, "" where each has its own label."""
+        return selinux.shown_context(self.shared_options)
 
     @property
     def number(self) -> int:
@@ -77,9 +86,8 @@ def parse(text: str) -> Iterator[Mount]:
         left, separator, right = line.partition(" - ")
         head, tail = left.split(" "), right.split(" ")
         if separator and len(head) >= 6 and len(tail) >= 2 and head[0].isdigit():
-            yield Mount(
-                int(head[0]), head[2], _plain(head[3]), _plain(head[4]), head[5], _plain(tail[0]), _plain(tail[1])
-            )
+            names = (_plain(head[3]), _plain(head[4]), head[5], _plain(tail[0]), _plain(tail[1]))
+            yield Mount(int(head[0]), head[2], *names, shared_options=_plain(" ".join(tail[2:])))
 
 
 def _plain(field: str) -> str:
@@ -235,6 +243,7 @@ def _new_tree(source: str, fstype: str, options: Sequence[str]) -> int:
                 _configure(context, _SET_FLAG, "ro", None)
             elif option not in _ATTRS and option not in _DEFAULTS:
                 key, has_value, value = option.partition("=")
+                value = value.removeprefix('"').removesuffix('"')  # they hold commas in the one text of mount(2)
                 _configure(context, _SET_STRING if has_value else _SET_FLAG, key, value if has_value else None)
         libc.syscall(_FSCONFIG, context, _CMD_CREATE, None, None, 0)
         return libc.syscall(_FSMOUNT, context, _CLOEXEC, attrs)

@@ -192,6 +192,16 @@ volumes:
 {{- $found | toJson }}
 {{- end }}
 
+{{- /* Whether each volume of each node is a file system that can be mounted with an SELinux context of its own. */ -}}
+{{- define "tonnage.seLinuxMount" -}}
+{{- $kinds := .Files.Get "selinux-kinds.json" | fromJsonArray }}
+{{- $all := true }}
+{{- range $pools := include "tonnage.groups" . | fromJson }}
+{{- range $pool := $.Values.config.pools | default $pools }}{{ if not (has $pool.kind $kinds) }}{{ $all = false }}{{ end }}{{ end }}
+{{- end }}
+{{- $all }}
+{{- end }}
+
 {{- define "tonnage.groupLabel" -}}
 {{- with . }}tonnage.dev/group: {{ . }}{{ end }}
 {{- end }}

@@ -154,7 +154,8 @@ class PoolKind(Generic[C]):
     are not made of devices. has_directory: whether its place is a directory. is_real: False where sizes are not
     enforced and volumes end with the process. is_prepared: its volumes are disks that a person prepared: their PVs are
     published before there are claims. give_up: deletes the volumes on prepared disks below a directory; raises
-    UnavailableError, HostError. selinux: whether a volume's mount takes an SELinux context of its own.
+    UnavailableError, HostError. selinux: whether each of its volumes is a file system of its own, whose mount takes an
+    SELinux context.
     """
 
     name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tonnage.base.errors import InvalidError
@@ -36,6 +36,14 @@ def find(name: str) -> PoolKind[Any] | None:
         return None
     kind: PoolKind[Any] = importlib.import_module(module).KIND
     return kind
+
+
+def take_contexts(names: Iterable[str]) -> bool:
+    """Whether every volume of pools of these kinds is a file system whose mount takes an SELinux context.
+
+    One of another kind is enough: a driver promises it for all of its volumes (CSIDriver.spec.seLinuxMount, KEP-1710).
+    """
+    return all((kind := find(name)) is not None and kind.selinux for name in names)
 
 
 def known() -> list[PoolKind[Any]]:

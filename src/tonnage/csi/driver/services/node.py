@@ -14,10 +14,11 @@ from tonnage.csi.driver.inline import Inline
 from tonnage.csi.driver.parameters import check_capabilities, check_capability, check_fits
 from tonnage.csi.driver.paths import Places, check_parent, reject_links
 from tonnage.csi.driver.single_writer import SingleWriters
-from tonnage.host import mount
+from tonnage.host import mount, selinux
 from tonnage.kubernetes.api import names
 from tonnage.storage.pools.base.contract import PoolVolume, Stats, VolumeCondition
 from tonnage.storage.pools.core.pool import Pool
+from tonnage.storage.pools.fs.mounts import check_context
 
 _RPC = csi_pb2.NodeServiceCapability.RPC
 _OFFERED = (
@@ -109,6 +110,8 @@ class NodeService:
         if use.single_writer:
             home = pool.home(volume)
             await asyncio.to_thread(self._writers.check_mounts, volume.name, staging, target, home=home)
+        if selinux.context_of(use.flags):  # the kubelet sends it to both calls; a bind mount has that of its source
+            await asyncio.to_thread(check_context, volume.name, staging, use.flags)
         readonly = request.readonly or use.readonly or "ro" in use.flags
         pod = request.volume_context.get(names.CSI_POD_UID, "")
         async with self._driver.throttle.limited(pool, volume, target, pod=pod):

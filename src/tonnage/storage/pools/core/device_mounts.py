@@ -82,6 +82,8 @@ class DeviceMounts(Mounts):
                 return
             block_device.mount_at(device, record, path, self._devices.mount_options(record, options))
             self._down.staged(record.name, path)
+        else:
+            mounts.check_context(record.name, path, options)
         if record.pending and "ro" not in options:
             self._grow(record, device)
 

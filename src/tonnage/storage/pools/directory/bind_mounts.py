@@ -12,7 +12,6 @@ from tonnage.base.errors import (
     InvalidError,
     NotFoundError,
     PreconditionError,
-    UnsupportedError,
 )
 from tonnage.host import mount, nofollow
 from tonnage.storage.pools.base.contract import Stats
@@ -80,10 +79,7 @@ class BindMounts(Mounts):
         """Bind-mount the directory of a volume. Idempotent."""
         self._folder.directory.check_place()
         name = record.name
-        if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
-            raise UnsupportedError(
-                f"a {self._folder.kind} volume cannot have the mount option {strange[0][:40]!r} of its own"
-            )
+        mounts.check_bind(f"a {self._folder.kind} volume", options)
         if mount.is_mount(path):
             if not self.shows(name, path):
                 raise AlreadyExistsError(f"{path} is a mount of something else: unmount it first")

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tonnage.base.errors import BusyError, HostError, PreconditionError, UnsupportedError, host_errors
-from tonnage.host import btrfs, device, files, loop, mount
+from tonnage.host import btrfs, device, files, loop, mount, selinux
 from tonnage.host.descriptor import closing, opened
 from tonnage.host.device import is_unused
 from tonnage.host.run import CommandError, run
@@ -152,8 +152,23 @@ def zero_range(fd: int, start: int, length: int) -> None:
 
 
 def mount_at(path: str, record: VolumeRecord, target: Path, options: Sequence[str]) -> None:
-    """Mount a formatted volume. options: additional mount options. Raises: HostError."""
-    mount.mount(path, target, record.fstype, (*_OPTIONS[record.fstype], *options))
+    """Mount a formatted volume. options: additional mount options. Raises: HostError, PreconditionError."""
+    try:
+        mount.mount(path, target, record.fstype, (*_OPTIONS[record.fstype], *options))
+    except HostError as failure:
+        if why := _context_conflict(path, options):
+            raise PreconditionError(f"volume {record.name} cannot be mounted at {target}: {why}") from failure
+        raise
+
+
+def _context_conflict(path: str, options: Sequence[str]) -> str:
+    """Why a device cannot be mounted with the SELinux context of these options, "" if that is not the reason."""
+    if selinux.context_of(options) and not selinux.is_enabled():
+        return "mount option context=: this node's kernel runs without SELinux; leave it out of mountOptions"
+    number = _own_number(path)
+    mounted = (entry for entry in mount.mounts() if entry.fstype in FORMATS and _number(entry.source) == number)
+    conflicts = (mounts.context_conflict(entry, options) for entry in mounted)
+    return next((f"it {conflict}" for conflict in conflicts if conflict), "")
 
 
 def is_shown(path: str, node: Path) -> bool:

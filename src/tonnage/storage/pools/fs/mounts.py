@@ -5,11 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tonnage.base.errors import AlreadyExistsError, HostError, NotFoundError, PreconditionError, host_errors
-from tonnage.host import mount, nofollow
+from tonnage.base.errors import (
+    AlreadyExistsError,
+    HostError,
+    NotFoundError,
+    PreconditionError,
+    UnsupportedError,
+    host_errors,
+)
+from tonnage.host import mount, nofollow, selinux
 from tonnage.storage.pools.base.contract import Stats
 
 _READONLY = 1  # ST_RDONLY of statvfs
@@ -26,6 +34,37 @@ def make_directory(path: Path, *, mode: int = 0o750) -> None:
         found = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
     if not stat.S_ISDIR(found):
         raise PreconditionError(f"{path} is {'a symlink' if stat.S_ISLNK(found) else 'not a directory'}: remove it")
+
+
+def check_bind(what: str, options: Sequence[str], remedy: str = "") -> None:
+    """Check the mount options of a bind mount. what: "a volume that is a folder". Raises: UnsupportedError."""
+    if selinux.context_of(options):
+        raise UnsupportedError(
+            f"{what} cannot have the mount option context= of its own: all files of one file system have it, or none;"
+            " set seLinuxMount: false in the CSIDriver, so that the container runtime labels the files, and leave it"
+            " out of mountOptions"
+        )
+    if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
+        raise UnsupportedError(f"{what} cannot have the mount option {strange[0][:40]!r} of its own{remedy}")
+
+
+def check_context(name: str, path: Path, options: Sequence[str]) -> None:
+    """Check that the mount of a volume at path has the SELinux context of these options. Raises: AlreadyExistsError."""
+    entry = mount.at(path)
+    if entry is not None and (conflict := context_conflict(entry, options)):
+        raise AlreadyExistsError(f"volume {name} {conflict}")
+
+
+def context_conflict(entry: mount.Mount, options: Sequence[str]) -> str:
+    """How the SELinux context of a mounted file system differs from that of these options, "" where it does not.
+
+    The kernel keeps the context as long as the file system is mounted anywhere.
+    """
+    wanted, shown = selinux.context_of(options), entry.context
+    if selinux.is_same(wanted, shown):
+        return ""
+    is_, asked = (f"SELinux context {context}" if context else "no SELinux context" for context in (shown, wanted))
+    return f"is mounted at {entry.target} with {is_}, requested with {asked}: unpublish and unstage it there first"
 
 
 def make_file(path: Path) -> None:

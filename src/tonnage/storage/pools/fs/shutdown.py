@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tonnage.base.errors import HostError, PreconditionError
-from tonnage.host import mount
+from tonnage.host import mount, selinux
 from tonnage.storage.pools.fs import mounts
 
 log = logging.getLogger(__name__)
@@ -111,4 +111,5 @@ def options_of(path: Path) -> Sequence[str] | None:
     """
     if not error_of(path) or (entry := mount.at(path)) is None:
         return None
-    return [option for option in entry.options.split(",") if option in mount.BIND_OPTIONS]
+    own = [option for option in entry.options.split(",") if option in mount.BIND_OPTIONS]
+    return [*own, selinux.option_of(entry.context)] if entry.context else own

@@ -70,12 +70,14 @@ class ImageMounts(Mounts):
     def _stays(self, record: VolumeRecord, image: Path, path: Path, options: Sequence[str]) -> bool:
         """Whether an image that is mounted at path stays so; False for one that has shut down, which is unmounted.
 
-        Raises: AlreadyExistsError for a mount of something else, PreconditionError.
+        Raises: AlreadyExistsError for a mount of something else or with another SELinux context, PreconditionError.
         """
         if not file.shows(image, path):
             raise AlreadyExistsError(f"{path} is a mount of something else: unmount it first")
         if not record.block and self._down.release(record.name, path):
             return False
+        if not record.block:
+            mounts.check_context(record.name, path, options)
         if record.pending and "ro" not in options and not _grows_unmounted(record):
             self._grow(record, path)  # killed between mount and this
         return True

@@ -72,5 +72,4 @@ KIND = PoolKind(
     look=_look,
     is_prepared=True,
     give_up=_give_up,
-    selinux=True,
 )

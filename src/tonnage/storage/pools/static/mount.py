@@ -90,7 +90,11 @@ class StaticMounts(Mounts):
                 raise AlreadyExistsError(
                     f"{place} is a mount of something else than volume {record.name}: unmount it first"
                 )
-            if record.block or not self._down.release(record.name, place, home=disk.path):
+            if record.block:
+                return
+            if not self._down.release(record.name, place, home=disk.path):
+                if disk.node is not None:
+                    mounts.check_context(record.name, place, options)
                 return
         if record.state == "new":
             self._begin(record, disk)
@@ -101,11 +105,8 @@ class StaticMounts(Mounts):
         elif disk.node is not None:
             block_device.mount_at(str(disk.node), record, path, options)
         else:
-            if strange := [option for option in options if option not in mount.BIND_OPTIONS and option != "rw"]:
-                raise UnsupportedError(
-                    f"volume {record.name} is a file system that is mounted already: it cannot have the mount option"
-                    f" {strange[0][:40]!r} of its own; mount {disk.path} with it"
-                )
+            what = f"volume {record.name} is a file system that is mounted already: it"
+            mounts.check_bind(what, options, f"; mount {disk.path} with it")
             mount.bind(disk.path, path, options=("nodev", *options))
         if not record.block:
             self._down.staged(record.name, path)

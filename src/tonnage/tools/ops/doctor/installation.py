@@ -16,6 +16,7 @@ from tonnage.kubernetes.api.core import Lease
 from tonnage.kubernetes.api.pods import Pod
 from tonnage.kubernetes.api.storage import CSIDriverSpec
 from tonnage.kubernetes.api.workloads import DaemonSet, Deployment
+from tonnage.storage.pools import kinds
 from tonnage.tools.ops.cluster_snapshot import View, is_ready
 from tonnage.tools.ops.doctor.finding import Finding, fail, few, ok, warn
 from tonnage.tools.ops.install import manifests
@@ -23,9 +24,11 @@ from tonnage.tools.ops.install.options import Installation
 
 APPLY = "apply the installation again: tonnage manifests ... | kubectl apply -f -, or helm upgrade"
 _NEEDED = ("v1/persistentvolumeclaims", "storage.k8s.io/v1/csistoragecapacities", "storage.k8s.io/v1/csinodes")
+_CHOSEN = ("volumeLifecycleModes", "seLinuxMount")
+"""Fields that differ between installations. False is right for seLinuxMount of any: the runtime labels files then."""
 _GRAVE = ("attachRequired", "podInfoOnMount", "storageCapacity")
 VERSION_LABEL = "app.kubernetes.io/version"
-OLDEST, NEWEST = (1, 30), (1, 37)
+OLDEST, NEWEST = (1, 30), (1, 36)
 """The releases of Kubernetes that are tested: docs/compatibility.md."""
 _TESTED = " to ".join(f"{major}.{minor}" for major, minor in (OLDEST, NEWEST))
 _RELEASE = re.compile(r"v(\d+)\.(\d+)")
@@ -84,7 +87,15 @@ def _csi_driver(view: View) -> Iterator[Finding]:
         return
     wanted = yaml.safe_load(manifests.render_part("csidriver.yaml", Installation()))["spec"]
     live = _plain(view.driver.spec)
-    wrong = [key for key in wanted if key != "volumeLifecycleModes" and live.get(key) != wanted[key]]
+    wrong = [key for key in wanted if key not in _CHOSEN and live.get(key) != wanted[key]]
+    shared = _shared_pools(view) if view.driver.spec.se_linux_mount else []
+    if shared:
+        text = (
+            f"seLinuxMount is true, must be false: volumes of {few(shared)} share a file system; where nodes have"
+            " SELinux, their pods with seLinuxOptions do not start"
+        )
+        todo = f"drain nodes with SELinux, and {APPLY}"
+        yield warn("csidriver", names.DRIVER, text, todo)
     for key in wrong:
         text = f"{key} is {_word(live.get(key))}, must be {_word(wanted[key])}"
         make = fail if key in _GRAVE else warn
@@ -92,8 +103,16 @@ def _csi_driver(view: View) -> Iterator[Finding]:
     if "Persistent" not in view.driver.spec.volume_lifecycle_modes:
         text = "volumeLifecycleModes lacks Persistent: no claim's volume can be mounted"
         yield fail("csidriver", names.DRIVER, text, f"delete the CSIDriver and {APPLY}")
-    elif not wrong:
+    elif not wrong and not shared:
         yield ok("csidriver", names.DRIVER, "its fields are those of the installation")
+
+
+def _shared_pools(view: View) -> list[str]:
+    """Pools some of whose volumes cannot be mounted with an SELinux context of their own."""
+    files = [file for file in view.files.values() if not isinstance(file, str)]
+    pools = [pool for file in files for pool in file.get("pools", ())]
+    shared = [pool for pool in pools if not kinds.take_contexts([str(pool.get("kind", ""))])]
+    return sorted({f"pool {pool.get('name', '')} ({pool.get('kind', '')})" for pool in shared})
 
 
 def _plain(spec: CSIDriverSpec) -> dict[str, Any]:

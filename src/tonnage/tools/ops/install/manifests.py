@@ -166,6 +166,7 @@ def _common(chosen: Installation) -> Values:
         "schedulerReplicas": "2",
         "schedulerResources": _yaml(_SCHEDULER_RESOURCES),
         "scoring": chosen.scheduler or "",
+        "seLinuxMount": json.dumps(chosen.selinux_mount),
         "lifecycleModes": json.dumps(["Persistent", "Ephemeral"] if chosen.inline else ["Persistent"]),
         "pullPolicy": "IfNotPresent",
         "pullSecrets": "",

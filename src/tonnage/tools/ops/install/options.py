@@ -20,6 +20,7 @@ from tonnage.node.inline.sources import image_folders
 from tonnage.provisioning.capacity import tier
 from tonnage.scheduler.plugins.storage_scoring import ScoringStrategy
 from tonnage.storage.pools import config as pool_config
+from tonnage.storage.pools import kinds
 
 IMAGE = f"tonnage.dev/tonnage:{__version__}"
 KUBERNETES = (1, 36)
@@ -125,6 +126,12 @@ class Installation:
     def file(self) -> Values:
         """The options of the nodes' file, also those that it always has."""
         return {**ALWAYS_WRITTEN, **self.node}
+
+    @property
+    def selinux_mount(self) -> bool:
+        """Whether every volume of every node can be mounted with an SELinux context of its own."""
+        pools = (*self.pools, *(pool for pools in self.groups.values() for pool in pools))
+        return kinds.take_contexts(str(pool.get("kind", "")) for pool in pools)
 
 
 def parse_class(text: str) -> Class:

@@ -92,6 +92,11 @@ def test_another_volumes_place(binds: BindMounts, real_folder: Path) -> None:
 def test_options(binds: BindMounts, real_folder: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"a kind volume cannot have the mount option 'commit=5'"):
         binds.stage(_record("a"), real_folder / "staging", ["noexec", "commit=5"])
+    with pytest.raises(
+        UnsupportedError, match=r"a kind volume cannot have the mount option context=.*seLinuxMount: false"
+    ):
+        binds.stage(_record("a"), real_folder / "staging", ['context="system_u:object_r:container_file_t:s0:c1,c2"'])
+    assert not mount.is_mount(real_folder / "staging")
     binds.stage(_record("a"), real_folder / "staging", ["noexec", "rw"])
     (shown,) = [entry for entry in mount.mounts() if entry.target == str(real_folder / "staging")]
     assert {"noexec", "nodev"} <= set(shown.options.split(","))

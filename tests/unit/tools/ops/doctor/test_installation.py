@@ -24,16 +24,27 @@ def _driver(**fields: Any) -> Break:
     return change
 
 
+def _pool(kind: str) -> Break:
+    def change(ward: Ward) -> None:
+        ward.view.files = {
+            **ward.view.files,
+            "tonnage-node-hdd": {"pools": [{"name": "data", "kind": kind, "path": "/data"}]},
+        }
+
+    return change
+
+
 _CRASH = {"containerStatuses": [{"name": "node", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
 
 BROKEN: tuple[Broken, ...] = (
     ("rights", lambda w: w.view.rejected.update(daemonsets="no"), WARN, "permission denied: daemonsets", "administrator"),
     ("api", setting("served", frozenset()), FAIL, "does not serve", "1.24"),
-    ("api", setting("version", "v1.29.9"), WARN, "v1.29.9 is older than the tested releases, 1.30 to 1.37", "test cluster"),
-    ("api", setting("version", "v2.0.0"), WARN, "v2.0.0 is newer than the tested releases, 1.30 to 1.37", "test cluster"),
+    ("api", setting("version", "v1.29.9"), WARN, "v1.29.9 is older than the tested releases, 1.30 to 1.36", "test cluster"),
+    ("api", setting("version", "v2.0.0"), WARN, "v2.0.0 is newer than the tested releases, 1.30 to 1.36", "test cluster"),
     ("csidriver", setting("driver", None), FAIL, "CSIDriver not found", "kubectl apply"),
     ("csidriver", _driver(storageCapacity=False), FAIL, "storageCapacity is false, must be true", "delete"),
-    ("csidriver", _driver(seLinuxMount=False), WARN, "seLinuxMount is false", "delete"),
+    ("csidriver", _pool("quota"), WARN, "pool data (quota) share a file system", "drain"),
+    ("csidriver", _pool("static"), WARN, "seLinuxMount is true, must be false", "drain"),
     ("csidriver", _driver(volumeLifecycleModes=["Ephemeral"]), FAIL, "lacks Persistent", "delete"),
     ("agents", lambda w: w.agent("n1", **_CRASH), FAIL, "agent of n1 is not ready: CrashLoopBackOff", "logs"),
     ("agents", lambda w: w.agent("n1", phase="Pending"), FAIL, "agent of n1 is not ready: Pending", "describe"),
@@ -52,11 +63,19 @@ def test_one_thing_is_broken(ward: Ward, broken: Broken) -> None:
     assert_found(ward, broken)
 
 
-@pytest.mark.parametrize("version", ["v1.30.14", "v1.36.3+k3s1", "v1.37.2", "unknown"])
+@pytest.mark.parametrize("version", ["v1.30.14", "v1.36.3+k3s1", "unknown"])
 def test_no_finding_about_a_tested_release(ward: Ward, version: str) -> None:
     ward.view.version = version
 
     assert [f.level for f in installation.check(ward.view) if f.check == "api"] == [Level.OK]
+
+
+@pytest.mark.parametrize("kind", ["image", "quota"])
+def test_labels_by_the_container_runtime_are_right_for_any_pool(ward: Ward, kind: str) -> None:
+    _driver(seLinuxMount=False)(ward)
+    _pool(kind)(ward)
+
+    assert {found.level for found in installation.check(ward.view)} == {Level.OK}
 
 
 def test_an_agent_without_a_pod(ward: Ward) -> None:

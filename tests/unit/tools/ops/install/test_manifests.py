@@ -63,6 +63,23 @@ def test_driver_is_what_the_agent_is() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("pools", "groups", "is_promised"),
+    [
+        (["image", "lvm", "pmem"], ["lvm"], True),
+        (["image", "quota"], [], False),
+        (["image"], ["btrfs"], False),
+        (["static"], [], False),
+    ],
+)
+def test_contexts_of_mounts_are_promised_where_every_pool_takes_them(
+    pools: list[str], groups: list[str], is_promised: bool
+) -> None:
+    made = [{"name": kind, "kind": kind, "path": f"/{kind}"} for kind in (*pools, *groups)]
+    chosen = Installation(pools=made[: len(pools)], groups={"other": made[len(pools) :]})
+    assert objects(chosen)["CSIDriver", names.DRIVER]["spec"]["seLinuxMount"] is is_promised
+
+
 def test_configuration_is_one_that_a_node_takes(tmp_path: Path) -> None:
     pools = (
         {"name": "a", "kind": "lvm", "path": "vg0"},
