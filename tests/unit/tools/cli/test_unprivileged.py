@@ -15,7 +15,7 @@ import pytest
 from tonnage.tools.cli.main import VERBS
 
 _PROGRAM = """
-import contextlib, importlib, io, json, os, pkgutil, sys, traceback
+import contextlib, importlib, importlib.metadata, io, json, os, pkgutil, sys, traceback
 import tonnage, tonnage_box
 from tonnage.tools.cli.main import main
 for package in (tonnage, tonnage_box):  # nobody may read the files later
