@@ -63,8 +63,11 @@ def test_controller_and_scheduler_run_without_rights(restricted: Machines) -> No
         plane.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{name}", "--timeout=300s")
         said = plane.kubectl("-n", NAMESPACE, "exec", f"deployment/{name}", "--", "python3", "-c", LOOK).splitlines()
         assert said == ["65532 65532 0000000000000000 0000000000000000 1 2", "Read-only file system"], name
-    leases = {lease["metadata"]["name"] for lease in plane.get("-n", NAMESPACE, "leases")["items"]}
-    assert leases == set(deployments)
+
+    def leases() -> set[str]:
+        return {lease["metadata"]["name"] for lease in plane.get("-n", NAMESPACE, "leases")["items"]}
+
+    plane.until("both have a leader", lambda: leases() == set(deployments))
 
 
 def test_an_agent_is_rejected_there(restricted: Machines) -> None:
