@@ -41,6 +41,11 @@ class Answer:
         return str(self.body.get("message", ""))
 
 
+def changes(claim: Object) -> list[str]:
+    """Types of a claim's conditions about a change. `Unused` is of no pod that has it, since Kubernetes 1.37."""
+    return [one["type"] for one in claim["status"].get("conditions", ()) if one["type"] != "Unused"]
+
+
 @dataclass(frozen=True)
 class ControlPlane:
     """Its folder, the administrator's kubeconfig, its address, and kubectl's program."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.e2e import snapshot_attempts as snapshots
 from tests.e2e.agents import Nodes
-from tests.e2e.control_plane import ControlPlane
+from tests.e2e.control_plane import ControlPlane, changes
 
 from tonnage.base.observe import metrics
 from tonnage.kubernetes.api import kinds, names
@@ -269,12 +269,11 @@ async def test_attributes_are_had_changed_and_rejected(
         return plane.send("GET", path).body["status"]
 
     def has(name: str) -> bool:
-        found = status()
-        volume = plane.send(
-            "GET", f"/api/v1/persistentvolumes/{plane.send('GET', path).body['spec'].get('volumeName')}"
-        )
+        claim = plane.send("GET", path).body
+        found = claim["status"]
+        volume = plane.send("GET", f"/api/v1/persistentvolumes/{claim['spec'].get('volumeName')}")
         on_volume = volume.body.get("spec", {}).get("volumeAttributesClassName")
-        is_open = "modifyVolumeStatus" in found or found.get("conditions")
+        is_open = "modifyVolumeStatus" in found or changes(claim)
         return found.get("currentVolumeAttributesClassName") == on_volume == name and not is_open
 
     for name, value in (("e2e-zero", "zero"), ("e2e-shred", "shred")):
@@ -416,7 +415,7 @@ async def test_a_claim_grows_in_two_writes(nodes: Nodes, tmp_path: Path, tell: C
             claim["status"].get("capacity", {}).get("storage"),
             volume.get("spec", {}).get("capacity", {}).get("storage"),
         }
-        return sizes == {size} and not claim["status"].get("conditions")
+        return sizes == {size} and not changes(claim)
 
     try:
         async with agent(nodes, 1, tmp_path) as (transport, pool):
