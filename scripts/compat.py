@@ -3,7 +3,7 @@
     python -m scripts.compat 1.35 [PYTEST ARGUMENT ...]
 
 After a run of all tests, the row of docs/compatibility.md is written; with arguments, it is only printed. Ends
-with 1 if a test fails, with 2 if the release cannot be built here.
+with 1 if a test fails, with 2 if the release cannot be built here or the tests do not begin.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ def main(release: str, *arguments: str) -> int:
         subprocess.run(
             ["unshare", "--mount", "--propagation", "private", *command], env=environment, cwd=ROOT, check=False
         )
+        if not report.exists():
+            print(f"Kubernetes {release}: the tests did not begin: see the output above", file=sys.stderr)
+            return 2
         outcome = read(report)
     version = programs.version(programs.MODULES / f"kubernetes-{release}")
     written = row(release, version, outcome, today=datetime.datetime.now(datetime.UTC).date(), commit=_commit())

@@ -19,15 +19,20 @@ from pathlib import Path
 from cluster.programs import MODULES
 
 SOURCE = "k8s.io/kubernetes"
+_VERSION = re.compile(r"(1\.\d+)\.\d+(-[a-z]+\.\d+)?")
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 
 
 def main(version: str, toolchain: str = "") -> int:
-    """Write go.mod and go.sum of that release; 1 where a module of it cannot be had."""
-    folder = MODULES / f"kubernetes-{version.rpartition('.')[0] if '-' not in version else version[:4]}"
-    folder.mkdir(exist_ok=True)
+    """Write go.mod and go.sum of that release; 1 where a module of it cannot be had, 2 for what is no version."""
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        print(f"Kubernetes {version[:40]!r}: not a version; give one as 1.35.4", file=sys.stderr)
+        return 2
+    folder = MODULES / f"kubernetes-{found[1]}"
     try:
         described = json.loads(_go(MODULES, "mod", "download", "-json", f"{SOURCE}@v{version}"))
+        folder.mkdir(exist_ok=True)
         (folder / "go.mod").write_text(go_mod(Path(described["GoMod"]).read_text(), version, toolchain))
         (folder / "go.sum").write_text("")
         _go(folder, "list", "-mod=mod", "-deps", "tool")

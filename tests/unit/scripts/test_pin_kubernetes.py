@@ -6,7 +6,7 @@ import re
 
 import pytest
 from cluster.programs import MODULES, version
-from scripts.pin_kubernetes import go_mod
+from scripts.pin_kubernetes import go_mod, main
 
 UPSTREAM = """module k8s.io/kubernetes
 
@@ -45,6 +45,14 @@ def test_staging_modules_have_the_version_of_the_release() -> None:
 def test_a_newer_toolchain_is_named() -> None:
     assert "\ntoolchain go1.27.4\n" in go_mod(UPSTREAM, "1.38.0-beta.0", "go1.27.4")
     assert "toolchain" not in go_mod(UPSTREAM, "1.35.4")
+
+
+@pytest.mark.parametrize("version", ["", "1.35", "v1.35.4", "../1.35.4", "2.0.0", "1.35.4 x"])
+def test_what_is_no_version_is_rejected_and_makes_no_folder(version: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(MODULES.iterdir())
+    assert main(version) == 2
+    assert "not a version; give one as 1.35.4" in capsys.readouterr().err
+    assert sorted(MODULES.iterdir()) == before
 
 
 @pytest.mark.parametrize("folder", sorted(path.name for path in MODULES.glob("kubernetes-*")))
