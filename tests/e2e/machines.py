@@ -27,8 +27,8 @@ SYSTEM = names.SYSTEM_NAMESPACE
 AGENTS = "app.kubernetes.io/component=node"
 POOL = "/var/lib/tonnage"
 POOL_SIZE = "6Gi"
-_POOL_TEXT = f"image:{POOL},name=scratch,rootfs=yes,keep=1Gi,size={POOL_SIZE}"
-_POOL = {"name": "scratch", "kind": "image", "path": POOL, "rootfs": True, "keep": "1Gi", "size": POOL_SIZE}
+POOL_TEXT = f"image:{POOL},name=scratch,rootfs=yes,keep=1Gi,size={POOL_SIZE}"
+POOL_VALUES = {"name": "scratch", "kind": "image", "path": POOL, "rootfs": True, "keep": "1Gi", "size": POOL_SIZE}
 _FLEX = ("--flexvolume", PLUGINS)
 _VERSION = ("--kubernetes", programs.version())
 GIB = 2**30
@@ -57,7 +57,7 @@ class Machines:
         if helm:
             self._install_chart(helm)
         else:
-            made = _run(sys.executable, "-m", "tonnage", "manifests", "--pool", _POOL_TEXT, *_FLEX, *_VERSION)
+            made = _run(sys.executable, "-m", "tonnage", "manifests", "--pool", POOL_TEXT, *_FLEX, *_VERSION)
             self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)
         self.plane.until("capacity is published", lambda: set(self.capacities()) == set(self.names))
         self.plane.until("nodes have no start-up taint", lambda: not self.tainted())
@@ -69,7 +69,7 @@ class Machines:
 
     def _chart(self, helm: Path, verb: str, **more: object) -> None:
         flags = (f"--kubeconfig={self.plane.kubeconfig}", "--namespace", SYSTEM)
-        values = {"pools": [_POOL], "config": {"flexvolume": PLUGINS}, **more}
+        values = {"pools": [POOL_VALUES], "config": {"flexvolume": PLUGINS}, **more}
         given = [word for key, value in values.items() for word in ("--set-json", f"{key}={json.dumps(value)}")]
         package = chart(self.plane.folder, 0)  # as a release has it
         _run(helm, verb, "tonnage", package, *flags, *given, home=self.plane.folder / "helm")
@@ -89,7 +89,7 @@ class Machines:
             return
         flags = [f"--driver={name}={key}" for name, key in drivers.items()]
         flags += [f"--inline={text}" for text in inline] + [f"--image-store={store}" for store in stores]
-        made = _run(sys.executable, "-m", "tonnage", "manifests", "--pool", _POOL_TEXT, *_FLEX, *_VERSION, *flags)
+        made = _run(sys.executable, "-m", "tonnage", "manifests", "--pool", POOL_TEXT, *_FLEX, *_VERSION, *flags)
         self.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=made)
         self.restart_agents()
 

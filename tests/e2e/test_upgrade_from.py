@@ -23,7 +23,7 @@ from cluster.__main__ import down, up
 from deploy.image.build import build
 from tests.e2e import pods
 from tests.e2e.control_plane import ControlPlane
-from tests.e2e.machines import POOL, POOL_SIZE, SYSTEM, Machines
+from tests.e2e.machines import POOL_TEXT, POOL_VALUES, SYSTEM, Machines
 from tests.e2e.processes import events, until
 from tests.programs import found
 
@@ -43,8 +43,6 @@ CLASS = {
     "volumeBindingMode": names.WAIT_FOR_FIRST_CONSUMER,
     "parameters": {names.CSI_FSTYPE: "xfs"},  # which grows without CAP_SYS_RESOURCE
 }
-_POOL = {"name": "scratch", "kind": "image", "path": POOL, "rootfs": True, "keep": "1Gi", "size": POOL_SIZE}
-_POOL_TEXT = f"image:{POOL},name=scratch,rootfs=yes,keep=1Gi,size={POOL_SIZE}"
 _CRDS = ("volumesnapshots", "volumesnapshotclasses", "volumesnapshotcontents")
 
 
@@ -110,7 +108,7 @@ def by_chart(machines: Machines, version: Version) -> None:
     """Install or upgrade the chart, as a user who gives all values each time."""
     values = {
         "image": {"tag": version.image.rpartition(":")[2]},
-        "pools": [_POOL],
+        "pools": [POOL_VALUES],
         "snapshotClass": True,
         "controller": {"snapshotController": True},
     }
@@ -122,7 +120,7 @@ def by_chart(machines: Machines, version: Version) -> None:
 
 def by_manifests(machines: Machines, version: Version) -> None:
     """Apply the version's own manifests."""
-    flags = ("--pool", _POOL_TEXT, "--snapshot-class", "--snapshot-controller", "--kubernetes", programs.version())
+    flags = ("--pool", POOL_TEXT, "--snapshot-class", "--snapshot-controller", "--kubernetes", programs.version())
     text = _run(version.python.with_name("tonnage"), "manifests", "--image", version.image, *flags)
     machines.plane.kubectl("apply", "--validate=strict", "-f", "-", stdin=text)
 
